@@ -1,0 +1,65 @@
+// Builds a Trace in program order and refuses what cannot be a real run.
+#pragma once
+
+#include <memory>
+#include <string_view>
+
+#include "trace/model.hpp"
+
+namespace swaplab {
+
+// Every method throws Error(input) naming storage or operator when the step is impossible:
+// duplicate or unknown storage id, use or free of a dead storage, negative size, access rows that
+// are not subsets (`written` of `in`), id space exhausted, iteration marks that do not nest.
+// Storage ids are dense and given by the builder; readers map file ids to them.
+class TraceBuilder {
+ public:
+  TraceBuilder();
+  ~TraceBuilder();
+  TraceBuilder(TraceBuilder&&) noexcept;
+  TraceBuilder& operator=(TraceBuilder&&) noexcept;
+
+  void set_header(TraceHeader header);
+  NameId intern(std::string_view text);
+
+  struct Signature {
+    std::string_view name;
+    std::string_view detail = "{}";
+    std::int64_t flop = -1;
+    Bytes read{-1}, written{-1}, scratch{-1};
+    bool view = false;
+  };
+  SigId add_signature(const Signature& signature);
+
+  StorageId alloc(Bytes bytes, std::string_view device, bool external);
+  void tag(StorageId storage, StorageClass cls, std::string_view name);  // any time, last one wins
+  void resize(StorageId storage, Bytes from, Bytes to);
+  void free(StorageId storage);
+  void mark(MarkKind kind, std::string_view text, std::int64_t number, Nanos time);
+  void saved(std::span<const StorageId> storages, std::int64_t iteration, std::int64_t micro_batch);
+  void memory_event(std::uint64_t address, Bytes bytes, bool in_op);
+
+  struct Op {
+    SigId signature{};
+    Phase phase = Phase::unknown;
+    std::uint16_t stream = 0;
+    SyncKind sync = SyncKind::none;
+    Nanos device_time{-1}, host_time{-1}, host_gap{-1};
+    std::span<const StorageId> in, out, written;
+  };
+  OpId op(const Op& op);
+
+  std::uint64_t op_count() const;
+  std::uint64_t storage_count() const;
+  Bytes peak_bytes() const;
+  Bytes live_bytes() const;
+
+  // Closes the last gap. The builder is empty afterwards. Throws when there is no operator.
+  Trace finish();
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace swaplab

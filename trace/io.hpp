@@ -1,0 +1,38 @@
+// Reading and writing traces. The format is recognised by content, not by name.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "trace/model.hpp"
+
+namespace swaplab {
+
+struct ReadReport {
+  std::string format;                 // "jsonl", "jsonl.gz", "jsonl.zst", "swt"
+  std::vector<std::string> warnings;  // each once, e.g. unknown keys with their first line
+  bool has_end_record = false;
+  std::uint64_t file_bytes = 0, text_bytes = 0;  // on disk, decompressed
+};
+
+// Reads JSON lines schema v1 (plain, gzip, zstd) or .swt. Throws Error(input) with file and line
+// (byte for .swt) and what was expected. `progress` (may be empty) gets decompressed bytes so far.
+Trace read_trace(const std::string& path, ReadReport* report = nullptr,
+                 const std::function<void(std::uint64_t)>& progress = {});
+
+// Parses schema v1 text already in memory; `name` is used in messages.
+Trace parse_jsonl(std::string_view text, const std::string& name, ReadReport* report = nullptr);
+// Parses the bytes of a .swt file in memory (copies the columns).
+Trace parse_swt(std::string_view bytes, const std::string& name);
+
+// Writes by extension: .swt, .jsonl, .jsonl.gz, .jsonl.zst. Atomic: a temporary file beside the
+// target is renamed when complete. Throws Error(output).
+void write_trace(const Trace& trace, const std::string& path);
+
+// 64-bit hash of the trace's meaning (all columns and tables, independent of file format).
+std::uint64_t trace_hash(const Trace& trace);
+
+}  // namespace swaplab
