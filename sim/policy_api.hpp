@@ -1,0 +1,128 @@
+// What a policy can see and do. The executor owns all accounting; a policy only decides.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "sim/machine.hpp"
+#include "sim/program.hpp"
+
+namespace swaplab {
+
+// Knowledge that a policy declares and then gets; asking for more throws Error(policy).
+enum class Needs : std::uint8_t {
+  none = 0,
+  future = 1,       // the Program: every later operator, access and lifetime
+  op_times = 2,     // device time of single operators
+  link_model = 4,   // transfer times of the machine
+  op_events = 8,    // Policy::before_op is called for each operator
+};
+constexpr Needs operator|(Needs a, Needs b) {
+  return static_cast<Needs>(static_cast<unsigned>(a) | static_cast<unsigned>(b));
+}
+constexpr bool has(Needs set, Needs one) {
+  return (static_cast<unsigned>(set) & static_cast<unsigned>(one)) != 0;
+}
+
+constexpr Slot kNoSlot{kNever};
+
+// Where a storage's bytes are. `dropped` (to be recomputed) is reserved for recomputing policies.
+enum class Residency : std::uint8_t {
+  absent,    // not allocated, or freed
+  device,    // on the device only (or the host copy is stale)
+  both,      // on the device, with a valid (or arriving) host copy
+  outgoing,  // evicted, but its device bytes have not been handed on yet: still readable
+  host,      // on the host only
+  dropped,
+};
+
+// How the device bytes of an evicted storage become free again.
+enum class ReleaseRule : std::uint8_t {
+  stream_wait,   // whoever reuses the bytes waits for the copy on its stream; the host never does
+  event_polled,  // record_stream: bytes return when the host sees the copy's event complete
+};
+
+// Read-only snapshot of a run, O(1) per query.
+class View {
+ public:
+  virtual ~View() = default;
+
+  virtual std::uint32_t position() const = 0;  // operator about to be issued
+  virtual Nanos host_now() const = 0;
+  virtual Bytes budget() const = 0;
+  virtual Bytes allocated() const = 0;  // live device bytes, outgoing included
+  virtual Bytes outgoing() const = 0;   // device bytes of evicted storages not handed on yet
+
+  virtual Bytes size(Slot) const = 0;
+  virtual StorageClass storage_class(Slot) const = 0;
+  virtual Residency residency(Slot) const = 0;
+  virtual bool host_copy_valid(Slot) const = 0;  // evicting it needs no transfer
+  // Resident (device or both), and not accessed by the operator about to be issued.
+  virtual bool evictable(Slot) const = 0;
+  virtual std::uint32_t last_use(Slot) const = 0;  // operator; its birth when never used
+
+  // Resident storages in order of last use: oldest() first, then newer(s); kNoSlot at the end.
+  virtual Slot oldest() const = 0;
+  virtual Slot newer(Slot) const = 0;
+
+  virtual const Program& program() const = 0;            // Needs::future
+  virtual const AccessIndex& accesses() const = 0;       // Needs::future
+  virtual std::uint32_t next_use(Slot) const = 0;        // Needs::future; kNever when none
+  virtual Nanos device_time(std::uint32_t op) const = 0; // Needs::op_times
+  virtual const Machine& machine() const = 0;            // Needs::link_model
+};
+
+// The only way to act. An illegal call throws Error(policy) naming storage, operator and reason.
+class Actions {
+ public:
+  virtual ~Actions() = default;
+  // Starts the copy to the host unless a valid copy exists or is on its way, and gives the device
+  // bytes up. Legal for evictable storages only.
+  virtual void evict(Slot) = 0;
+  // Starts a copy to the host; the storage stays on the device (early write-back). A later write
+  // makes the copy stale. No effect when a valid copy exists. Legal for resident storages.
+  virtual void copy_out(Slot) = 0;
+  // Allocates device bytes and starts the copy back. False, without effect, when there is no room
+  // (outgoing bytes count as room). No effect and true when it is on the device already.
+  virtual bool prefetch(Slot) = 0;
+  // Host time that the policy's own work would take on the training process.
+  virtual void spend_host_time(Nanos) = 0;
+};
+
+enum class PlanAction : std::uint8_t { copy_out, evict, prefetch };
+
+// Actions bound to positions: executed, in order, before operator `position` is issued and after
+// the frees that precede it. A step that is not possible when reached (storage gone, pinned by the operator, no room) is
+// skipped and counted.
+struct PlanStep {
+  std::uint32_t position;
+  PlanAction action;
+  Slot slot;
+};
+struct Plan {
+  std::vector<PlanStep> steps;  // ascending position
+};
+
+// Extra figures that a policy reports.
+struct PolicyMetric {
+  std::string tag, unit, description;
+  std::int64_t value;
+};
+
+class Policy {
+ public:
+  virtual ~Policy() = default;
+  // Called once, before the first operator, when the initial storages are in place.
+  virtual Plan start(const View&, Actions&) { return {}; }
+  // Only with Needs::op_events: before each operator, after its frees and plan steps.
+  virtual void before_op(std::uint32_t, const View&, Actions&) {}
+  virtual void end_iteration(std::uint32_t, const View&, Actions&) {}
+  // Room is short: evict at least `shortfall` bytes of evictable storages if that is possible.
+  // Returning without evicting anything ends the run as out_of_memory.
+  virtual void make_room(Bytes shortfall, const View&, Actions&) = 0;
+  virtual ReleaseRule release_rule() const { return ReleaseRule::stream_wait; }
+  virtual std::vector<PolicyMetric> metrics() const { return {}; }
+};
+
+}  // namespace swaplab
