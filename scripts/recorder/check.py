@@ -28,7 +28,7 @@ class Summary:
     device_ns: int = 0
     flop: int = 0
     events: int = 0
-    iterations: list = field(default_factory=list)   # {it, kind, ops, phases, live, flop, skipped}
+    iterations: list = field(default_factory=list)   # {it, kind, ops, phases, live, live_unnamed (untagged), flop, skipped}
     peak_bytes_by_class: dict = field(default_factory=dict)
     saved_bytes_at_peak: int = 0  # created in F, read in B of the same iteration, live at the peak
 
@@ -198,13 +198,14 @@ class _Replay:
                 self.fail(f"iteration {it}: 'kind' must be \"train\" or \"val\"")
             self.iteration = it
             self.sum.iterations.append({"it": it, "kind": rec["kind"], "ops": 0, "phases": {},
-                                        "flop": 0, "live": 0, "skipped": False})
+                                        "flop": 0, "live": 0, "live_unnamed": 0, "skipped": False})
         elif m == "iter_end":
             if self.iteration is None or rec.get("it") != self.iteration:
                 self.fail(f"iteration {rec.get('it')} ends, but {self.iteration} is open")
             if self.micro is not None:
                 self.fail(f"iteration ends inside micro-batch {self.micro}")
             self.sum.iterations[-1]["live"] = self.live_bytes
+            self.sum.iterations[-1]["live_unnamed"] = sum(b for s, b in self.live.items() if s not in self.tags)
             self.iteration = None
         elif m == "micro_begin":
             if self.micro is not None:

@@ -13,6 +13,7 @@ from .storages import StorageTable, untyped
 # Bookkeeping of the framework, not work of the model: neither launches nor allocates on a device.
 SKIPPED = ("prim.", "prims.device", "profiler.", "aten.sym_", "aten.is_same_size", "aten.is_pinned",
            "aten._has_compatible_shallow_copy_type")
+RANDOM_STATE = ("seed", "offset", "generator")
 
 
 class _Operator:
@@ -29,6 +30,8 @@ class _Operator:
         self.skip = self.name.startswith(SKIPPED)
         self.positions = [bool(a.alias_info is not None and a.alias_info.is_write) for a in schema.arguments]
         self.keywords = {a.name: w for a, w in zip(schema.arguments, self.positions)}
+        # Random state differs at every call and says nothing about the work.
+        self.random = [any(r in a.name for r in RANDOM_STATE) for a in schema.arguments]
 
 
 def _tensors(value, into):
@@ -174,8 +177,8 @@ class Recorder(TorchDispatchMode):
 
     def _signature(self, op, args, kwargs, ins, in_desc, outs, written, view):
         attributes = []
-        _attributes(list(args), attributes)
-        _attributes(list(kwargs.values()), attributes)
+        _attributes([a for a, random in zip(args, op.random) if not random], attributes)
+        _attributes([a for name, a in kwargs.items() if not any(r in name for r in RANDOM_STATE)], attributes)
         out_desc = _describe(outs)
         # bool and int compare equal in Python, so the type belongs to the key.
         key = (op.name, in_desc, out_desc, tuple((type(a), a) for a in attributes), view)

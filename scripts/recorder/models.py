@@ -123,8 +123,11 @@ class GPT(nn.Module):
                 x = block(x)
         logits = F.linear(self.norm(x), self.wte.weight)
         loss = F.cross_entropy(logits.view(-1, logits.shape[-1]), targets.view(-1))
-        balances = [b.mlp.balance for b in self.blocks if isinstance(b.mlp, Experts)]
-        return loss + 0.01 * sum(balances) if balances else loss
+        for block in self.blocks:
+            if isinstance(block.mlp, Experts):
+                loss = loss + 0.01 * block.mlp.balance
+                block.mlp.balance = None      # or the graph would live until the next forward
+        return loss
 
 
 class Bottleneck(nn.Module):
@@ -211,17 +214,18 @@ def _build(o, model, batch_of):
         for mb in range(o.accum):
             with loop.micro(mb):
                 loss = micro_batch(loop, mb)
-                (loss / o.accum if o.accum > 1 else loss).backward()
                 total = loss.detach() if total is None else total + loss.detach()
+                (loss / o.accum if o.accum > 1 else loss).backward()
                 del loss
-        if o.skip_step:
-            # What a loss scaler does: read whether the step is usable, and leave it out otherwise.
-            usable = torch.isfinite(total).item()
-            if not usable or loop.it in o.skip_step:
-                loop.step_skipped()
-                return
-        optimizer.step()
-        total.item()
+        with loop.phase("O"):
+            if o.skip_step:
+                # What a loss scaler does: read whether the step is usable, and leave it out otherwise.
+                usable = torch.isfinite(total).item()
+                if not usable or loop.it in o.skip_step:
+                    loop.step_skipped()
+                    return
+            optimizer.step()
+            total.item()
 
     return model, optimizer, step
 
