@@ -181,7 +181,7 @@ def header(o, torch):
 def record(o, torch):
     from contextlib import ExitStack
 
-    from recorder import fake, session
+    from recorder import cuda_times, fake, session
     from recorder.dispatch import Recorder
 
     on_gpu = o.device.startswith("cuda")

@@ -76,7 +76,7 @@ class Recorder(TorchDispatchMode):
         self.peak = 0
         self.phase_name = "I"
         self._marked_phase = None
-        self.names = []               # operator names by index, kept for the join with a profile
+        self.names = []               # (operator name, is a view) by index, for the join with a profile
         self.keep_names = False
         self.pass_through = 0
         self._operators = {}
@@ -249,6 +249,6 @@ class Recorder(TorchDispatchMode):
             line["sync"] = sync
         self.sink.write(line)
         if self.keep_names:
-            self.names.append(op.name)
+            self.names.append((op.name, view))
         self.ops += 1
         return result

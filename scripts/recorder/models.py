@@ -65,7 +65,6 @@ class Experts(nn.Module):
         self.topk = o.moe_topk
         self.router = nn.Linear(o.d_model, o.moe_experts, bias=False)
         self.experts = nn.ModuleList(MLP(o.d_model, 2 * o.d_model) for _ in range(o.moe_experts))
-        self.balance = None
 
     def forward(self, x):
         flat = x.reshape(-1, x.shape[-1])
@@ -79,8 +78,7 @@ class Experts(nn.Module):
                 y = expert(flat[token]) * weights[token, slot].unsqueeze(-1)
                 out = out.index_add(0, token, y)
         share = F.one_hot(chosen[:, 0], len(self.experts)).to(flat.dtype).mean(0)
-        self.balance = (share * probabilities.mean(0)).sum() * len(self.experts)
-        return out.view_as(x)
+        return out.view_as(x), (share * probabilities.mean(0)).sum() * len(self.experts)
 
 
 class Block(nn.Module):
@@ -88,12 +86,15 @@ class Block(nn.Module):
         super().__init__()
         self.norm1, self.norm2 = nn.LayerNorm(o.d_model), nn.LayerNorm(o.d_model)
         self.attention = Attention(o)
+        self.moe = moe
         self.mlp = Experts(o) if moe else MLP(o.d_model, 4 * o.d_model)
         self.drop1, self.drop2 = Dropout(o.dropout), Dropout(o.dropout)
 
     def forward(self, x):
+        """Returns the hidden state and the balancing loss (None without experts)."""
         x = x + self.drop1(self.attention(self.norm1(x)))
-        return x + self.drop2(self.mlp(self.norm2(x)))
+        y, balance = self.mlp(self.norm2(x)) if self.moe else (self.mlp(self.norm2(x)), None)
+        return x + self.drop2(y), balance
 
 
 class GPT(nn.Module):
@@ -115,18 +116,19 @@ class GPT(nn.Module):
     def forward(self, tokens, targets):
         positions = torch.arange(tokens.shape[1], device=tokens.device)
         x = self.drop(self.wte(tokens) + self.wpe(positions))
+        balances = []
         for block in self.blocks:
             if self.checkpoint and self.training:
                 # Looked up at the call, so that the session's phase-R wrapper applies.
-                x = torch.utils.checkpoint.checkpoint(block, x, **({"use_reentrant": True}))
+                x, balance = torch.utils.checkpoint.checkpoint(block, x, use_reentrant=True)
             else:
-                x = block(x)
+                x, balance = block(x)
+            balances.append(balance)
         logits = F.linear(self.norm(x), self.wte.weight)
         loss = F.cross_entropy(logits.view(-1, logits.shape[-1]), targets.view(-1))
-        for block in self.blocks:
-            if isinstance(block.mlp, Experts):
-                loss = loss + 0.01 * block.mlp.balance
-                block.mlp.balance = None      # or the graph would live until the next forward
+        for balance in balances:
+            if balance is not None:
+                loss = loss + 0.01 * balance
         return loss
 
 

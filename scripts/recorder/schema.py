@@ -57,13 +57,13 @@ def open_text(path):
 class AtomicFile:
     """Text sink that becomes `path` at commit(); discard() or an exception leaves nothing behind."""
 
-    def __init__(self, path):
+    def __init__(self, path, pass_name=""):
         self.path = path
         if not path.endswith((".jsonl", ".jsonl.gz", ".jsonl.zst")):
             raise RecorderError(f"-o {path}: the name must end in .jsonl, .jsonl.gz or .jsonl.zst")
         folder, base = os.path.split(os.path.abspath(path))
         # The temporary name keeps the ending, so that the self-check can open it.
-        self.temp = os.path.join(folder, f".{os.getpid()}.part.{base}")
+        self.temp = os.path.join(folder, f".{os.getpid()}.part{pass_name}.{base}")
         try:
             self._raw = open(self.temp, "wb")
         except OSError as e:
