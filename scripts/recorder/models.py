@@ -93,7 +93,9 @@ class Block(nn.Module):
     def forward(self, x):
         """Returns the hidden state and the balancing loss (None without experts)."""
         x = x + self.drop1(self.attention(self.norm1(x)))
-        y, balance = self.mlp(self.norm2(x)) if self.moe else (self.mlp(self.norm2(x)), None)
+        if not self.moe:
+            return x + self.drop2(self.mlp(self.norm2(x))), None   # no local name that keeps an activation alive
+        y, balance = self.mlp(self.norm2(x))
         return x + self.drop2(y), balance
 
 
