@@ -111,10 +111,10 @@ class Bundled(unittest.TestCase):
         flop = s["resnet50_b256.jsonl.gz"].iterations[-1]["flop"]
         self.assertAlmostEqual(flop / (6 * 4.1e9 * 256), 1.0, delta=0.02)
 
-    def test_no_personal_data(self):
+    def test_no_absolute_paths(self):
         for name, _ in self.table():
             with gzip.open(os.path.join(TRACES, name), "rt", encoding="utf-8") as f:
-                self.assertIsNone(re.search(r'"[^"]*(/home/|/root|/tmp|/work)', f.read()), name)
+                self.assertIsNone(re.search(r'"[^"]*/[a-z]+[/"]', f.read()), name)
 
     def test_agrees_with_an_independent_recorder(self):
         folder = os.path.join(SHARED, "recorded")
