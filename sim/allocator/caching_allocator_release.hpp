@@ -177,32 +177,33 @@ void CachingAllocator<Backend>::record_events(std::uint32_t id) {
   block.state = BlockState::pending;
   for (std::uint64_t streams = block.stream_uses; streams != 0; streams &= streams - 1) {
     const auto stream = static_cast<std::uint32_t>(std::countr_zero(streams));
-    queues_[stream].events.push_back({backend_.record_event(stream), id});
+    const std::uint32_t place = queue_place(stream);
+    queues_[place].events.push_back({backend_.record_event(stream), id});
+    events_pending_ |= std::uint64_t{1} << place;
     ++block.events;
   }
-  events_pending_ |= block.stream_uses;
   block.stream_uses = 0;
 }
 
 // Takes finished events from the head of each stream's queue.
 template <class Backend>
 void CachingAllocator<Backend>::poll_events() {
-  for (std::uint64_t streams = events_pending_; streams != 0; streams &= streams - 1) {
-    const auto stream = static_cast<std::uint32_t>(std::countr_zero(streams));
-    EventQueue& queue = queues_[stream];
+  for (std::uint64_t places = events_pending_; places != 0; places &= places - 1) {
+    const auto place = static_cast<std::uint32_t>(std::countr_zero(places));
+    EventQueue& queue = queues_[place];
     while (!queue.empty() && backend_.query(queue.events[queue.head].event)) {
       event_done(queue.events[queue.head].block);
       queue.pop();
     }
-    if (queue.empty()) events_pending_ &= ~(std::uint64_t{1} << stream);
+    if (queue.empty()) events_pending_ &= ~(std::uint64_t{1} << place);
   }
 }
 
 template <class Backend>
 void CachingAllocator<Backend>::wait_for_events() {
   ++stats_.num_sync_all_streams;
-  for (std::uint64_t streams = events_pending_; streams != 0; streams &= streams - 1) {
-    EventQueue& queue = queues_[static_cast<std::size_t>(std::countr_zero(streams))];
+  for (std::uint64_t places = events_pending_; places != 0; places &= places - 1) {
+    EventQueue& queue = queues_[static_cast<std::size_t>(std::countr_zero(places))];
     for (; !queue.empty(); queue.pop()) {
       backend_.synchronize(queue.events[queue.head].event);
       event_done(queue.events[queue.head].block);

@@ -117,7 +117,7 @@ class Replay {
     const bool needs_block = request.kind == Kind::free || request.kind == Kind::record_stream;
     if (needs_block && *block == kNoBlock) {
       results_.add(1);
-      ++skipped_;
+      if (request.kind == Kind::free) ++skipped_;
       return "skip";
     }
     if (request.kind == Kind::malloc) return allocate(request, *block);
