@@ -24,18 +24,18 @@ enum class Stall : std::uint8_t {
   synchronization,  // after the host waited for the device
 };
 constexpr std::size_t kStallCount = 8;
-std::string_view stall_name(Stall stall);         // "swap_in", ...
+std::string_view stall_name(Stall stall);  // "swap_in", ...
 std::string_view stall_description(Stall stall);
 
 struct IterationMetrics {
   std::int64_t number = 0;
   IterationKind kind = IterationKind::train;
-  Nanos begin, end;  // completion of the last kernel before it, and of its last kernel
+  Nanos begin, end;    // completion of the last kernel before it, and of its last kernel
   Nanos compute_busy;  // at least one compute stream runs a kernel
   std::array<Nanos, kStallCount> stalls{};
   Bytes bytes_out, bytes_in;  // of copies submitted in this iteration
   std::uint32_t copies_out = 0, copies_in = 0;
-  std::uint32_t passive_in = 0;   // swap-ins that an operator had to ask for
+  std::uint32_t passive_in = 0;  // swap-ins that an operator had to ask for
   Bytes peak_allocated, peak_reserved;
   Nanos time() const { return end - begin; }
 };
@@ -51,13 +51,22 @@ struct AllocatorFigures {
 
 struct RunResult {
   Outcome outcome = Outcome::ok;
-  std::string explanation;      // for every outcome but ok: where, what was live, what would do
-  Bytes smallest_budget{-1};    // infeasible / out_of_memory: smallest that would do, -1 unknown
+  std::string explanation;                   // for every outcome but ok: where, what was live, what would do
+  Bytes smallest_budget{-1};                 // infeasible / out_of_memory: smallest that would do, -1 unknown
   std::vector<IterationMetrics> iterations;  // those that completed
   AllocatorFigures allocator;
   Bytes peak_host_pinned;
   std::uint64_t plan_steps = 0, plan_steps_skipped = 0, evictions = 0, make_room_calls = 0;
   std::vector<PolicyMetric> policy_metrics;
 };
+
+// Every figure that results report, for table headers, metrics.json and the documentation. Stall
+// classes appear as "stall_<name>_ns".
+enum class Better : std::uint8_t { lower, higher };
+struct MetricDescription {
+  std::string tag, unit, description;  // unit: "ns", "B", "ppm" or "count"
+  Better better;
+};
+std::vector<MetricDescription> metric_table();
 
 }  // namespace swaplab

@@ -13,10 +13,10 @@ namespace swaplab {
 // Knowledge that a policy declares and then gets; asking for more throws Error(policy).
 enum class Needs : std::uint8_t {
   none = 0,
-  future = 1,       // the Program: every later operator, access and lifetime
-  op_times = 2,     // device time of single operators
-  link_model = 4,   // transfer times of the machine
-  op_events = 8,    // Policy::before_op is called for each operator
+  future = 1,      // the Program: every later operator, access and lifetime
+  op_times = 2,    // device time of single operators
+  link_model = 4,  // transfer times of the machine
+  op_events = 8,   // Policy::before_op is called for each operator
 };
 constexpr Needs operator|(Needs a, Needs b) {
   return static_cast<Needs>(static_cast<unsigned>(a) | static_cast<unsigned>(b));
@@ -66,11 +66,11 @@ class View {
   virtual Slot oldest() const = 0;
   virtual Slot newer(Slot) const = 0;
 
-  virtual const Program& program() const = 0;            // Needs::future
-  virtual const AccessIndex& accesses() const = 0;       // Needs::future
-  virtual std::uint32_t next_use(Slot) const = 0;        // Needs::future; kNever when none
-  virtual Nanos device_time(std::uint32_t op) const = 0; // Needs::op_times
-  virtual const Machine& machine() const = 0;            // Needs::link_model
+  virtual const Program& program() const = 0;             // Needs::future
+  virtual const AccessIndex& accesses() const = 0;        // Needs::future
+  virtual std::uint32_t next_use(Slot) const = 0;         // Needs::future; kNever when none
+  virtual Nanos device_time(std::uint32_t op) const = 0;  // Needs::op_times
+  virtual const Machine& machine() const = 0;             // Needs::link_model
 };
 
 // The only way to act. An illegal call throws Error(policy) naming storage, operator and reason.
@@ -93,8 +93,8 @@ class Actions {
 enum class PlanAction : std::uint8_t { copy_out, evict, prefetch };
 
 // Actions bound to positions: executed, in order, before operator `position` is issued and after
-// the frees that precede it. A step that is not possible when reached (storage gone, pinned by the operator, no room) is
-// skipped and counted.
+// the frees that precede it. A step that is not possible when reached (storage gone, pinned by the operator,
+// no room) is skipped and counted.
 struct PlanStep {
   std::uint32_t position;
   PlanAction action;

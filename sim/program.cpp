@@ -243,11 +243,10 @@ class Compiler {
   }
 
   Nanos host_time(std::uint32_t op, bool view) const {
-    const auto known = [op](const Column<Nanos>& column) {
-      return column.empty() ? Nanos{-1} : column[op];
-    };
+    const auto known = [op](const Column<Nanos>& column) { return column.empty() ? Nanos{-1} : column[op]; };
     const Nanos own = known(trace_.ops.host_time), gap = known(trace_.ops.host_gap);
-    if (own < Nanos{0} && gap < Nanos{0}) return view ? machine_.host.view_dispatch : machine_.host.op_dispatch;
+    if (own < Nanos{0} && gap < Nanos{0})
+      return view ? machine_.host.view_dispatch : machine_.host.op_dispatch;
     return std::max(own, Nanos{0}) + std::max(gap, Nanos{0});
   }
 

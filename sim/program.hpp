@@ -17,7 +17,9 @@ enum class TimeSource : std::uint8_t { trace, model };
 
 // Storages of a Program; renumbered, so not the trace's ids (see Program::origin).
 enum class Slot : std::uint32_t {};
-constexpr std::uint32_t index(Slot slot) { return static_cast<std::uint32_t>(slot); }
+constexpr std::uint32_t index(Slot slot) {
+  return static_cast<std::uint32_t>(slot);
+}
 
 enum AccessFlags : std::uint8_t {
   kRead = 1,
@@ -54,7 +56,7 @@ struct Program {
   std::vector<std::uint8_t> op_flags;
   std::vector<std::uint16_t> stream;
   std::vector<Phase> phase;
-  std::vector<NameId> name;             // into `names`
+  std::vector<NameId> name;  // into `names`
   std::vector<SigId> signature;
   std::vector<std::uint32_t> access_begin;  // op_count() + 1
   std::vector<Access> accesses;             // each slot once per operator
@@ -70,7 +72,7 @@ struct Program {
   std::vector<StorageId> origin;            // the trace's storage
   std::vector<NameId> slot_name;
 
-  std::vector<ProgramIteration> iterations;  // cover all operators, in order
+  std::vector<ProgramIteration> iterations;        // cover all operators, in order
   std::uint32_t steady_first = 0, steady_end = 0;  // iterations that count as steady (half-open)
   std::uint16_t stream_count = 1;
   StringTable names;
@@ -99,7 +101,8 @@ struct Program {
 // - External storages of class param, buffer, grad or opt are initial; other external ones are
 //   initial when first seen before or in the first iteration, else they appear, with content, where
 //   they are first seen.
-// - Host time of an operator: the trace's host_time + host_gap where present, else the machine's dispatch cost.
+// - Host time of an operator: the trace's host_time + host_gap where present, else the machine's dispatch
+// cost.
 // - Steady iterations: all but the first and the last when there are at least four, all but the
 //   first when there are two or three, the only one otherwise.
 // Throws Error(input): times missing for `trace` (says to use `model`), nothing for the model either.

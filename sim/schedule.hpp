@@ -22,17 +22,17 @@ enum class ScheduleKind : std::uint8_t {
 
 struct ScheduleEntry {
   ScheduleKind kind;
-  std::uint16_t stream = 0;   // compute stream of an operator
-  std::uint32_t index = 0;    // operator or storage of the (extended) trace
-  Bytes bytes{0};             // of copies, acquire and release
+  std::uint16_t stream = 0;  // compute stream of an operator
+  std::uint32_t index = 0;   // operator or storage of the (extended) trace
+  Bytes bytes{0};            // of copies, acquire and release
   Nanos start{0}, end{0};
 };
 
 struct Schedule {
   // Header: enough to repeat and to check the run.
   std::string trace_path;
-  std::uint64_t trace_hash = 0;     // of the extended trace
-  std::uint32_t iterations = 0;     // as passed to extend_iterations; 0 = as recorded
+  std::uint64_t trace_hash = 0;  // of the extended trace
+  std::uint32_t iterations = 0;  // as passed to extend_iterations; 0 = as recorded
   TimeSource times = TimeSource::trace;
   std::string machine_json;
   std::string policy, allocator;

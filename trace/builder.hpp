@@ -1,7 +1,10 @@
 // Builds a Trace in program order and refuses what cannot be a real run.
 #pragma once
 
+#include <functional>
 #include <memory>
+#include <span>
+#include <string>
 #include <string_view>
 
 #include "trace/model.hpp"
@@ -20,6 +23,8 @@ class TraceBuilder {
   TraceBuilder& operator=(TraceBuilder&&) noexcept;
 
   void set_header(TraceHeader header);
+  // How messages call a storage; without it they use the dense id. Readers give the file's own ids.
+  void name_storages(std::function<std::string(StorageId)> name);
   NameId intern(std::string_view text);
 
   struct Signature {

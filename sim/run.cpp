@@ -1,0 +1,87 @@
+#include "sim/run.hpp"
+
+#include <numeric>
+
+#include "sim/executor.hpp"
+#include "sim/virtual_device.hpp"
+
+namespace swaplab {
+namespace {
+
+// Turns the device's cumulative snapshots into iterations, and proves that each adds up.
+void fill_times(RunResult& result, const VirtualDevice& device) {
+  const auto& snapshots = device.snapshots();
+  VirtualDevice::Snapshot previous{};
+  for (std::size_t i = 0; i < result.iterations.size(); ++i) {
+    IterationMetrics& iteration = result.iterations[i];
+    const VirtualDevice::Snapshot& now = snapshots.at(i);
+    iteration.begin = previous.time;
+    iteration.end = now.time;
+    iteration.compute_busy = now.busy - previous.busy;
+    Nanos sum = iteration.compute_busy;
+    for (std::size_t s = 0; s < kStallCount; ++s) {
+      iteration.stalls[s] = now.stalls[s] - previous.stalls[s];
+      sum += iteration.stalls[s];
+    }
+    if (sum != iteration.time()) {
+      throw Error(ErrorKind::invariant, "iteration " + std::to_string(iteration.number) +
+                                            ": busy and stalls sum to " + std::to_string(sum.value) +
+                                            " ns, the iteration took " +
+                                            std::to_string(iteration.time().value) + " ns");
+    }
+    previous = now;
+  }
+}
+
+template <class Memory>
+RunResult run_with(const Program& program, const Machine& machine, Policy& policy, const RunOptions& options,
+                   VirtualDevice& device, Memory& memory) {
+  Executor<VirtualDevice, Memory> executor(program, machine, device, memory, options.budget, options.needs,
+                                           options.schedule);
+  const std::optional<RunEnded> ended = executor.run(policy);
+  device.finish();
+  RunResult result = std::move(executor.result());
+  fill_times(result, device);
+  for (const IterationMetrics& iteration : result.iterations) {
+    result.allocator.peak_allocated = std::max(result.allocator.peak_allocated, iteration.peak_allocated);
+    result.allocator.peak_reserved = std::max(result.allocator.peak_reserved, iteration.peak_reserved);
+  }
+  result.allocator.reserved_at_peak = result.allocator.peak_reserved;
+  memory.fill_figures(result.allocator);
+  result.peak_host_pinned = executor.host_pinned();
+  result.policy_metrics = policy.metrics();
+  if (ended) {
+    result.outcome = ended->outcome;
+    result.explanation = ended->explanation;
+  }
+  if (options.schedule != nullptr) options.schedule->result = result;
+  return result;
+}
+
+}  // namespace
+
+RunResult run_program(const Program& program, const Machine& machine, Policy& policy,
+                      const RunOptions& options) {
+  if (program.largest_working_set > options.budget) {
+    RunResult result;
+    result.outcome = Outcome::infeasible;
+    result.smallest_budget = program.largest_working_set;
+    const std::uint32_t op = program.largest_working_set_op;
+    result.explanation = "operator " + std::to_string(op) + " (" +
+                         std::string(program.names[program.name[op]]) + ") accesses " +
+                         std::to_string(program.largest_working_set.value) +
+                         " B at once, more than the budget of " + std::to_string(options.budget.value) +
+                         " B: no swap policy can run it";
+    if (options.schedule != nullptr) options.schedule->result = result;
+    return result;
+  }
+  VirtualDevice device(machine, program.stream_count);
+  if (options.allocator == AllocatorKind::ideal) {
+    IdealMemory memory(options.budget);
+    return run_with(program, machine, policy, options, device, memory);
+  }
+  CachingMemory<VirtualDevice> memory(device, machine.host, options.budget, options.allocator_config);
+  return run_with(program, machine, policy, options, device, memory);
+}
+
+}  // namespace swaplab

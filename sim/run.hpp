@@ -1,0 +1,32 @@
+// One run: program x machine x policy x budget -> result.
+#pragma once
+
+#include "sim/allocator/config.hpp"
+#include "sim/machine.hpp"
+#include "sim/metrics.hpp"
+#include "sim/policy_api.hpp"
+#include "sim/program.hpp"
+#include "sim/schedule.hpp"
+
+namespace swaplab {
+
+enum class AllocatorKind : std::uint8_t { ideal, caching };
+
+// Device memory without limit, for `--budget inf` and the unconstrained run (1 TiB, the largest
+// capacity that the caching allocator takes).
+constexpr Bytes kUnlimitedBudget{std::int64_t{1} << 40};
+
+struct RunOptions {
+  Bytes budget = kUnlimitedBudget;
+  AllocatorKind allocator = AllocatorKind::caching;
+  AllocatorConfig allocator_config;
+  Needs needs = Needs::none;     // what the policy declared
+  Schedule* schedule = nullptr;  // filled when given (entries, placement, result)
+};
+
+// Deterministic; holds no state between calls; safe to call from many threads at once on one Program.
+// Throws Error(invariant) when the accounting does not add up.
+RunResult run_program(const Program& program, const Machine& machine, Policy& policy,
+                      const RunOptions& options);
+
+}  // namespace swaplab

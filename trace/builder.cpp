@@ -1,0 +1,409 @@
+#include "trace/builder.hpp"
+
+#include <algorithm>
+#include <limits>
+#include <string>
+#include <unordered_map>
+#include <utility>
+
+#include "trace/error.hpp"
+#include "trace/json_cursor.hpp"
+
+namespace swaplab {
+namespace {
+
+constexpr std::int64_t kMax = std::numeric_limits<std::int64_t>::max();
+
+[[noreturn]] void fail(const std::string& message) { throw Error(ErrorKind::input, message); }
+
+// What a storage may do next. A pending one was allocated for the operator that comes next.
+enum class Life : std::uint8_t { dead, live, pending };
+
+struct TextHash {
+  using is_transparent = void;
+  std::size_t operator()(std::string_view text) const { return std::hash<std::string_view>{}(text); }
+};
+
+// A time column stays empty until a value is known.
+void push_time(std::vector<Nanos>& column, std::size_t rows_before, Nanos value) {
+  if (column.empty()) {
+    if (value.value < 0) return;
+    column.assign(rows_before, Nanos{-1});
+  }
+  column.push_back(value.value < 0 ? Nanos{-1} : value);
+}
+
+template <class T>
+Column<T> take(std::vector<T>& values) {
+  values.shrink_to_fit();
+  return Column<T>(std::exchange(values, {}));
+}
+
+std::uint32_t row_of(std::size_t size, const char* what) {
+  if (size >= kNever) fail(std::string("more than 2^32-2 ") + what);
+  return static_cast<std::uint32_t>(size);
+}
+
+}  // namespace
+
+struct TraceBuilder::Impl {
+  TraceHeader header;
+  std::function<std::string(StorageId)> storage_name;
+
+  std::unordered_map<std::string, NameId, TextHash, std::equal_to<>> name_ids;
+  std::vector<std::uint64_t> name_offsets{0};
+  std::vector<char> name_chars;
+  std::string last_device;  // nearly every allocation is on the same device
+  NameId last_device_id{};
+
+  std::vector<NameId> sig_name, sig_detail;
+  std::vector<std::int64_t> sig_flop;
+  std::vector<Bytes> sig_read, sig_written, sig_scratch;
+  std::vector<std::uint8_t> sig_view;
+
+  std::vector<Bytes> bytes, current;  // at allocation; after resizes
+  std::vector<NameId> device, name;
+  std::vector<StorageClass> cls;
+  std::vector<std::uint8_t> external;
+  std::vector<std::uint32_t> birth, death;
+  std::vector<Life> life;
+  std::vector<std::uint32_t> read_by;  // operator + 1 that last had it among its inputs
+  std::uint32_t pending = 0;
+
+  std::vector<SigId> op_signature;
+  std::vector<Phase> op_phase;
+  std::vector<std::uint16_t> op_stream;
+  std::vector<SyncKind> op_sync;
+  std::vector<Nanos> device_time, host_time, host_gap;
+  std::vector<std::uint32_t> in_begin{0}, out_begin{0}, written_begin{0};
+  std::vector<StorageId> in, out, written;
+
+  std::vector<std::uint32_t> gap_begin{0};
+  std::vector<Event> events;
+  std::vector<Mark> marks;
+  std::vector<Resize> resizes;
+  std::vector<Saved> saved;
+  std::vector<StorageId> saved_storages;
+  std::vector<MemoryEvent> memory_events;
+  std::vector<Iteration> iterations;
+  bool in_iteration = false, in_micro = false;
+  Bytes live, peak;
+
+  Impl() { intern(""); }
+
+  std::uint32_t gap() const { return static_cast<std::uint32_t>(op_signature.size()); }
+
+  std::string label(StorageId s) const {
+    return "storage " + (storage_name ? storage_name(s) : std::to_string(index(s)));
+  }
+  std::string next_op() const { return "operator " + std::to_string(op_signature.size()); }
+
+  NameId intern(std::string_view text) {
+    if (const auto found = name_ids.find(text); found != name_ids.end()) return found->second;
+    const NameId id{row_of(name_ids.size(), "names")};
+    name_chars.insert(name_chars.end(), text.begin(), text.end());
+    name_offsets.push_back(name_chars.size());
+    name_ids.emplace(text, id);
+    return id;
+  }
+
+  void add_event(EventKind kind, std::size_t arg, const char* what) {
+    row_of(events.size(), "events");
+    events.push_back({kind, row_of(arg, what)});
+  }
+
+  Life life_of(StorageId s) const {
+    if (index(s) >= life.size()) fail("storage " + std::to_string(index(s)) + " was never allocated");
+    return life[index(s)];
+  }
+
+  void must_live(StorageId s, const char* what) const {
+    if (life_of(s) == Life::dead) fail(what + (" " + label(s)) + ", which was freed before");
+  }
+
+  void grow(Bytes by) {
+    if (by.value > kMax - live.value) fail("live bytes exceed 2^63-1 B");
+    live += by;
+    peak = std::max(peak, live);
+  }
+
+  void read_inputs(std::span<const StorageId> storages) {
+    const std::uint32_t stamp = gap() + 1;
+    for (const StorageId s : storages) {
+      if (life_of(s) != Life::live) {
+        if (life[index(s)] == Life::dead) fail(next_op() + " reads " + label(s) + ", which was freed before");
+        fail(next_op() + " reads " + label(s) + ", which is allocated as its output");
+      }
+      read_by[index(s)] = stamp;
+    }
+    in.insert(in.end(), storages.begin(), storages.end());
+    in_begin.push_back(row_of(in.size(), "operator inputs"));
+  }
+
+  void make_outputs(std::span<const StorageId> storages) {
+    for (const StorageId s : storages) {
+      const Life state = life_of(s);
+      if (state == Life::dead) fail(next_op() + " returns " + label(s) + ", which was freed before");
+      if (state == Life::pending) {
+        life[index(s)] = Life::live;
+        --pending;
+      }
+    }
+    if (pending != 0) {
+      const auto first = std::find(life.begin(), life.end(), Life::pending);
+      fail(label(StorageId{static_cast<std::uint32_t>(first - life.begin())}) +
+           " is allocated as an output of " + next_op() + ", which does not return it");
+    }
+    out.insert(out.end(), storages.begin(), storages.end());
+    out_begin.push_back(row_of(out.size(), "operator outputs"));
+  }
+
+  void write_inputs(std::span<const StorageId> storages) {
+    const std::uint32_t stamp = gap() + 1;
+    for (const StorageId s : storages) {
+      if (index(s) >= read_by.size() || read_by[index(s)] != stamp) {
+        fail(next_op() + " writes storage " +
+             (index(s) < life.size() && storage_name ? storage_name(s) : std::to_string(index(s))) +
+             ", which is not among its inputs ('wr' must be a subset of 'in')");
+      }
+    }
+    written.insert(written.end(), storages.begin(), storages.end());
+    written_begin.push_back(row_of(written.size(), "operator writes"));
+  }
+
+  void open_or_close(MarkKind kind, std::string_view text, std::int64_t number) {
+    switch (kind) {
+      case MarkKind::iter_begin: {
+        if (in_iteration) {
+          fail("iteration " + std::to_string(number) + " begins inside iteration " +
+               std::to_string(iterations.back().number));
+        }
+        if (number < 0) fail("'iter_begin' needs an iteration number >= 0");
+        if (!iterations.empty() && number <= iterations.back().number) {
+          fail("iteration " + std::to_string(number) + " begins after iteration " +
+               std::to_string(iterations.back().number) + "; numbers must increase");
+        }
+        if (text != "train" && text != "val" && !text.empty()) {
+          fail("iteration kind '" + std::string(text) + "', expected \"train\" or \"val\"");
+        }
+        const auto iteration_kind = text == "val" ? IterationKind::validation : IterationKind::train;
+        iterations.push_back({number, iteration_kind, false, gap(), gap()});
+        in_iteration = true;
+        break;
+      }
+      case MarkKind::iter_end:
+        if (!in_iteration) fail("iteration " + std::to_string(number) + " ends, but none is open");
+        if (number >= 0 && number != iterations.back().number) {
+          fail("iteration " + std::to_string(number) + " ends inside iteration " +
+               std::to_string(iterations.back().number));
+        }
+        if (in_micro) {
+          fail("iteration " + std::to_string(iterations.back().number) + " ends inside a micro-batch");
+        }
+        iterations.back().end_op = gap();
+        in_iteration = false;
+        break;
+      case MarkKind::micro_begin:
+        if (in_micro) fail("micro-batch " + std::to_string(number) + " begins inside another one");
+        in_micro = true;
+        break;
+      case MarkKind::micro_end:
+        if (!in_micro) fail("micro-batch " + std::to_string(number) + " ends, but none is open");
+        in_micro = false;
+        break;
+      case MarkKind::step_skipped:
+        if (in_iteration) iterations.back().step_skipped = true;
+        break;
+      case MarkKind::phase:
+      case MarkKind::other: break;
+    }
+  }
+};
+
+TraceBuilder::TraceBuilder() : impl_(std::make_unique<Impl>()) {}
+TraceBuilder::~TraceBuilder() = default;
+TraceBuilder::TraceBuilder(TraceBuilder&&) noexcept = default;
+TraceBuilder& TraceBuilder::operator=(TraceBuilder&&) noexcept = default;
+
+void TraceBuilder::set_header(TraceHeader header) {
+  if (header.extra_json.empty()) header.extra_json = "{}";
+  if (!is_header_extra(header.extra_json)) {
+    fail("header extras must be one JSON object without spaces and without the header's own fields, found " +
+         header.extra_json);
+  }
+  impl_->header = std::move(header);
+}
+
+void TraceBuilder::name_storages(std::function<std::string(StorageId)> name) {
+  impl_->storage_name = std::move(name);
+}
+
+NameId TraceBuilder::intern(std::string_view text) { return impl_->intern(text); }
+
+SigId TraceBuilder::add_signature(const Signature& signature) {
+  Impl& b = *impl_;
+  if (!is_signature_detail(signature.detail)) {
+    fail("signature detail must be {\"in\":...,\"out\":...,\"attr\":...} (each optional, no spaces), found " +
+         std::string(signature.detail));
+  }
+  const SigId id{row_of(b.sig_name.size(), "signatures")};
+  b.sig_name.push_back(b.intern(signature.name));
+  b.sig_detail.push_back(b.intern(signature.detail));
+  b.sig_flop.push_back(std::max<std::int64_t>(signature.flop, -1));
+  b.sig_read.push_back(std::max(signature.read, Bytes{-1}));
+  b.sig_written.push_back(std::max(signature.written, Bytes{-1}));
+  b.sig_scratch.push_back(std::max(signature.scratch, Bytes{-1}));
+  b.sig_view.push_back(signature.view ? 1 : 0);
+  return id;
+}
+
+StorageId TraceBuilder::alloc(Bytes bytes, std::string_view device, bool external) {
+  Impl& b = *impl_;
+  const StorageId id{row_of(b.bytes.size(), "storages")};
+  if (bytes.value < 0) fail("allocation of " + std::to_string(bytes.value) + " B; sizes are >= 0");
+  b.grow(bytes);
+  if (device != b.last_device || b.bytes.empty()) {
+    b.last_device_id = b.intern(device);
+    b.last_device = device;
+  }
+  b.add_event(external ? EventKind::alloc_external : EventKind::alloc_op, index(id), "storages");
+  b.bytes.push_back(bytes);
+  b.current.push_back(bytes);
+  b.device.push_back(b.last_device_id);
+  b.cls.push_back(StorageClass::unknown);
+  b.name.push_back(NameId{});
+  b.external.push_back(external ? 1 : 0);
+  b.birth.push_back(b.gap());
+  b.death.push_back(kNever);
+  b.life.push_back(external ? Life::live : Life::pending);
+  b.read_by.push_back(0);
+  if (!external) ++b.pending;
+  return id;
+}
+
+void TraceBuilder::tag(StorageId storage, StorageClass cls, std::string_view name) {
+  impl_->life_of(storage);
+  impl_->cls[index(storage)] = cls;
+  impl_->name[index(storage)] = impl_->intern(name);
+}
+
+void TraceBuilder::resize(StorageId storage, Bytes from, Bytes to) {
+  Impl& b = *impl_;
+  b.must_live(storage, "resize of");
+  if (to.value < 0) {
+    fail("resize of " + b.label(storage) + " to " + std::to_string(to.value) + " B; sizes are >= 0");
+  }
+  Bytes& current = b.current[index(storage)];
+  if (current != from) {
+    fail("resize of " + b.label(storage) + " from " + std::to_string(from.value) + " B, but it has " +
+         std::to_string(current.value) + " B");
+  }
+  b.grow(to - from);
+  current = to;
+  b.add_event(EventKind::resize, b.resizes.size(), "resizes");
+  b.resizes.push_back({storage, from, to});
+}
+
+void TraceBuilder::free(StorageId storage) {
+  Impl& b = *impl_;
+  b.must_live(storage, "free of");
+  if (b.life[index(storage)] == Life::pending) {
+    fail(b.label(storage) + " is freed between its allocation and its operator");
+  }
+  b.add_event(EventKind::free, index(storage), "storages");
+  b.life[index(storage)] = Life::dead;
+  b.death[index(storage)] = b.gap();
+  b.live -= b.current[index(storage)];
+}
+
+void TraceBuilder::mark(MarkKind kind, std::string_view text, std::int64_t number, Nanos time) {
+  Impl& b = *impl_;
+  b.open_or_close(kind, text, number);
+  b.add_event(EventKind::mark, b.marks.size(), "marks");
+  b.marks.push_back({kind, b.intern(text), std::max<std::int64_t>(number, -1), std::max(time, Nanos{-1})});
+}
+
+void TraceBuilder::saved(std::span<const StorageId> storages, std::int64_t iteration,
+                         std::int64_t micro_batch) {
+  Impl& b = *impl_;
+  for (const StorageId s : storages) b.must_live(s, "'saved' names");
+  b.add_event(EventKind::saved, b.saved.size(), "saved lists");
+  const std::uint32_t first = row_of(b.saved_storages.size(), "saved storages");
+  b.saved_storages.insert(b.saved_storages.end(), storages.begin(), storages.end());
+  b.saved.push_back({first, row_of(b.saved_storages.size(), "saved storages"),
+                     std::max<std::int64_t>(iteration, -1), std::max<std::int64_t>(micro_batch, -1)});
+}
+
+void TraceBuilder::memory_event(std::uint64_t address, Bytes bytes, bool in_op) {
+  Impl& b = *impl_;
+  b.add_event(EventKind::memory, b.memory_events.size(), "memory events");
+  b.memory_events.push_back({address, bytes, in_op});
+}
+
+OpId TraceBuilder::op(const Op& op) {
+  Impl& b = *impl_;
+  const OpId id{row_of(b.op_signature.size() + 1, "operators") - 1};
+  if (index(op.signature) >= b.sig_name.size()) {
+    fail(b.next_op() + " uses signature " + std::to_string(index(op.signature)) + ", which is not defined");
+  }
+  b.read_inputs(op.in);
+  b.make_outputs(op.out);
+  b.write_inputs(op.written);
+  const std::size_t rows = b.op_signature.size();
+  push_time(b.device_time, rows, op.device_time);
+  push_time(b.host_time, rows, op.host_time);
+  push_time(b.host_gap, rows, op.host_gap);
+  b.op_signature.push_back(op.signature);
+  b.op_phase.push_back(op.phase);
+  b.op_stream.push_back(op.stream);
+  b.op_sync.push_back(op.sync);
+  b.gap_begin.push_back(static_cast<std::uint32_t>(b.events.size()));
+  return id;
+}
+
+std::uint64_t TraceBuilder::op_count() const { return impl_->op_signature.size(); }
+std::uint64_t TraceBuilder::storage_count() const { return impl_->bytes.size(); }
+Bytes TraceBuilder::peak_bytes() const { return impl_->peak; }
+Bytes TraceBuilder::live_bytes() const { return impl_->live; }
+
+Trace TraceBuilder::finish() {
+  Impl& b = *impl_;
+  if (b.op_signature.empty()) fail("the trace has no operator");
+  if (b.pending != 0) {
+    const auto first = std::find(b.life.begin(), b.life.end(), Life::pending);
+    fail(b.label(StorageId{static_cast<std::uint32_t>(first - b.life.begin())}) +
+         " is allocated for an operator that never comes");
+  }
+  if (b.in_iteration) {
+    fail("the trace ends inside iteration " + std::to_string(b.iterations.back().number));
+  }
+  if (b.in_micro) fail("the trace ends inside a micro-batch");
+  if (b.header.extra_json.empty()) b.header.extra_json = "{}";
+  b.gap_begin.push_back(static_cast<std::uint32_t>(b.events.size()));
+
+  Trace t;
+  t.header = std::move(b.header);
+  t.names = StringTable(take(b.name_offsets), take(b.name_chars));
+  t.signatures = {take(b.sig_name),    take(b.sig_detail),  take(b.sig_flop), take(b.sig_read),
+                  take(b.sig_written), take(b.sig_scratch), take(b.sig_view)};
+  t.storages = {take(b.bytes),    take(b.device), take(b.cls),  take(b.name),
+                take(b.external), take(b.birth),  take(b.death)};
+  t.ops = {take(b.op_signature), take(b.op_phase), take(b.op_stream), take(b.op_sync),
+           take(b.device_time),  take(b.host_time), take(b.host_gap), take(b.in_begin),
+           take(b.out_begin),    take(b.written_begin), take(b.in),   take(b.out),
+           take(b.written)};
+  t.gap_begin = take(b.gap_begin);
+  t.events = take(b.events);
+  t.marks = take(b.marks);
+  t.resizes = take(b.resizes);
+  t.saved = take(b.saved);
+  t.saved_storages = take(b.saved_storages);
+  t.memory_events = take(b.memory_events);
+  t.iterations = std::move(b.iterations);
+  t.peak_bytes = b.peak;
+  t.live_bytes = b.live;
+  impl_ = std::make_unique<Impl>();
+  return t;
+}
+
+}  // namespace swaplab
