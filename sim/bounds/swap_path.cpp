@@ -1,0 +1,305 @@
+#include "sim/bounds/swap_path.hpp"
+
+#include <algorithm>
+#include <string>
+#include <tuple>
+#include <utility>
+
+#include "trace/error.hpp"
+
+namespace swaplab {
+namespace {
+
+__extension__ using Wide = __int128;
+
+constexpr std::int64_t kNanosPerSecond = 1'000'000'000;
+
+// floor(bytes / rate) in ns.
+std::int64_t copy_time(std::int64_t bytes, std::int64_t rate) {
+  return static_cast<std::int64_t>(Wide{bytes} * kNanosPerSecond / rate);
+}
+
+// copy_time(bytes, rate) > time, without a division. time >= 0.
+bool copy_exceeds(std::int64_t bytes, std::int64_t rate, std::int64_t time) {
+  return Wide{bytes} * kNanosPerSecond >= Wide{time + 1} * rate;
+}
+
+// How many iterations the window touches, and the longest of them in operators.
+std::pair<std::uint64_t, std::uint32_t> iterations_in(const Program& program, std::uint32_t first_op,
+                                                      std::uint32_t end_op) {
+  std::uint64_t count = 0;
+  std::uint32_t longest = 0;
+  for (const ProgramIteration& it : program.iterations) {
+    if (it.first_op >= end_op || it.end_op <= first_op) continue;
+    ++count;
+    longest = std::max(longest, it.end_op - it.first_op);
+  }
+  return count == 0 ? std::pair{std::uint64_t{1}, end_op - first_op} : std::pair{count, longest};
+}
+
+// Gaps with an operator of the window, or its beginning `start`, inside.
+std::vector<SwapGap> gaps_of_window(const SwapGapTable& table, std::int32_t start, std::int32_t last) {
+  std::vector<SwapGap> result;
+  const std::int32_t earliest = start - table.longest;
+  auto it = std::lower_bound(table.gaps.begin(), table.gaps.end(), earliest,
+                             [](const SwapGap& gap, std::int32_t open) { return gap.open < open; });
+  for (; it != table.gaps.end() && it->open < last; ++it) {
+    if (it->close > start) result.push_back(*it);
+  }
+  return result;
+}
+
+}  // namespace
+
+SwapRates best_rates(const Machine& machine) {
+  return {machine.link(Direction::device_to_host).best_rate(),
+          machine.link(Direction::host_to_device).best_rate()};
+}
+
+std::string_view chain_kind_name(ChainKind kind) {
+  switch (kind) {
+    case ChainKind::compute:
+      return "compute";
+    case ChainKind::out:
+      return "out";
+    case ChainKind::in:
+      return "in";
+  }
+  return "";
+}
+
+std::optional<std::string> SwapPathBound::refusal(const Program& program) {
+  std::uint32_t first = kNever;
+  for (std::uint32_t op = 0; op < program.op_count(); ++op) {
+    if (program.accesses_of(op).empty() && program.device_time[op] == Nanos{0}) continue;
+    if (first == kNever) first = op;
+    if (program.stream[op] == program.stream[first]) continue;
+    return "the swap-only bound needs one compute stream: operator " + std::to_string(first) +
+           " runs on stream " + std::to_string(program.stream[first]) + ", operator " + std::to_string(op) +
+           " on stream " + std::to_string(program.stream[op]);
+  }
+  return std::nullopt;
+}
+
+SwapPathBound::SwapPathBound(const Program& program, std::uint32_t first_op, std::uint32_t end_op,
+                             SwapRates rates, SwapPathOptions options)
+    : SwapPathBound(program, std::make_shared<const SwapGapTable>(program), first_op, end_op, rates,
+                    options) {}
+
+SwapPathBound::SwapPathBound(const Program& program, std::shared_ptr<const SwapGapTable> table,
+                             std::uint32_t first_op, std::uint32_t end_op, SwapRates rates,
+                             SwapPathOptions options)
+    : table_(std::move(table)), rates_(rates) {
+  if (const auto reason = refusal(program)) throw Error(ErrorKind::usage, *reason);
+  if (rates.out < 1 || rates.in < 1) {
+    throw Error(ErrorKind::usage, "bound: link rates " + std::to_string(rates.out) + " and " +
+                                      std::to_string(rates.in) + " bytes/s, expected at least 1");
+  }
+  if (first_op >= end_op || end_op > program.op_count()) {
+    throw Error(ErrorKind::usage, "bound: window [" + std::to_string(first_op) + ", " +
+                                      std::to_string(end_op) + ") is not a range of the " +
+                                      std::to_string(program.op_count()) + " operators");
+  }
+  // The window begins with the end of the last kernel before it, or with the run.
+  const auto& kernels = table_->kernels;
+  const auto before = std::lower_bound(kernels.begin(), kernels.end(), first_op);
+  const auto behind = std::lower_bound(before, kernels.end(), end_op);
+  const std::int32_t start = before == kernels.begin() ? kRunStart : static_cast<std::int32_t>(*(before - 1));
+  const auto required = [this](std::int32_t op) {
+    return table_->required[static_cast<std::size_t>(op + 1)];
+  };
+  points_.push_back({start, true, table_->elapsed[static_cast<std::size_t>(start + 1)], required(start)});
+  required_peak_ = required(start);
+  if (before == behind) return;  // nothing runs on the device
+
+  const auto gaps = gaps_of_window(*table_, start, static_cast<std::int32_t>(*(behind - 1)));
+  choose_points(program, first_op, end_op, gaps, options);
+  choose_ranges(gaps);
+}
+
+// Blocks of equal weight (share of the window's time + share of the bytes of opening and closing gaps), in
+// each the operator with the most required bytes, the first of equals; and the window's last operator. With
+// twice the blocks each splits in two and one half keeps its operator: finer samples contain coarser ones.
+void SwapPathBound::choose_points(const Program& program, std::uint32_t first_op, std::uint32_t end_op,
+                                  const std::vector<SwapGap>& gaps, SwapPathOptions options) {
+  const auto& kernels = table_->kernels;
+  const auto begin = std::lower_bound(kernels.begin(), kernels.end(), first_op);
+  const auto end = std::lower_bound(begin, kernels.end(), end_op);
+  const auto [iterations, longest] = iterations_in(program, first_op, end_op);
+  const std::uint64_t span = options.edge_span != 0 ? options.edge_span : std::uint64_t{longest} * 5 / 4 + 1;
+  edge_span_ =
+      static_cast<std::int32_t>(std::min<std::uint64_t>(span, program.op_count() + std::uint64_t{1}));
+
+  const auto required = [this](std::uint32_t op) { return table_->required[op + 1]; };
+  std::vector<std::uint32_t> sample;
+  const auto count = static_cast<std::uint64_t>(end - begin);
+  const std::uint64_t blocks = options.samples_per_iteration * iterations;
+  if (blocks == 0 || blocks >= count) {
+    sample.assign(begin, end);
+  } else {
+    std::vector<std::int64_t> event_bytes(end_op - first_op, 0);
+    std::int64_t all_bytes = 0;
+    for (const SwapGap& gap : gaps) {
+      for (const std::int32_t op : {gap.open, gap.close}) {
+        if (op < static_cast<std::int32_t>(first_op) || op >= static_cast<std::int32_t>(end_op)) continue;
+        event_bytes[static_cast<std::uint32_t>(op) - first_op] += gap.bytes.value;
+        all_bytes += gap.bytes.value;
+      }
+    }
+    const std::int64_t all_time = (table_->elapsed[end_op] - table_->elapsed[first_op]).value;
+    // Shares in units of 2^-40; one unit more per operator keeps a window without either divisible.
+    const auto share = [](std::int64_t part, std::int64_t whole) {
+      return whole == 0 ? Wide{0} : (Wide{part} << 40) / whole;
+    };
+    const auto weight = [&](std::uint32_t op) {
+      return share(program.device_time[op].value, all_time) + share(event_bytes[op - first_op], all_bytes) +
+             1;
+    };
+    Wide whole = 0, sum = 0;
+    for (auto it = begin; it != end; ++it) whole += weight(*it);
+    Wide block = -1;
+    for (auto it = begin; it != end; ++it) {
+      const Wide own = sum * static_cast<Wide>(blocks) / whole;
+      sum += weight(*it);
+      if (own != block) {
+        sample.push_back(*it);
+        block = own;
+      } else if (required(*it) > required(sample.back())) {
+        sample.back() = *it;
+      }
+    }
+    if (sample.back() != *(end - 1)) sample.push_back(*(end - 1));
+  }
+  for (auto it = begin; it != end; ++it) required_peak_ = std::max(required_peak_, required(*it));
+  points_.reserve(1 + 2 * sample.size());
+  for (const std::uint32_t op : sample) {
+    points_.push_back({static_cast<std::int32_t>(op), false, table_->elapsed[op], required(op)});
+    points_.push_back({static_cast<std::int32_t>(op), true, table_->elapsed[op + 1], required(op)});
+  }
+}
+
+void SwapPathBound::choose_ranges(const std::vector<SwapGap>& gaps) {
+  // First point of an operator behind `op`; an operator's two points are neighbours.
+  const auto behind = [this](std::int32_t op) {
+    const auto it = std::upper_bound(points_.begin(), points_.end(), op,
+                                     [](std::int32_t o, const Point& point) { return o < point.op; });
+    return static_cast<std::uint32_t>(it - points_.begin());
+  };
+  ranges_.reserve(gaps.size());
+  for (const SwapGap& gap : gaps) {
+    const Range range{behind(gap.open), behind(gap.close - 1), behind(gap.version), gap.bytes.value};
+    if (range.begin < range.end) ranges_.push_back(range);
+  }
+  std::sort(ranges_.begin(), ranges_.end(), [](const Range& a, const Range& b) {
+    return std::tuple(a.begin, a.end, a.version) < std::tuple(b.begin, b.end, b.version);
+  });
+  std::size_t kept = 0;
+  for (const Range& range : ranges_) {
+    if (kept > 0 && ranges_[kept - 1].begin == range.begin && ranges_[kept - 1].end == range.end &&
+        ranges_[kept - 1].version == range.version) {
+      ranges_[kept - 1].bytes += range.bytes;
+    } else {
+      ranges_[kept++] = range;
+    }
+  }
+  ranges_.resize(kept);
+  by_end_.resize(kept);
+  for (std::uint32_t i = 0; i < kept; ++i) by_end_[i] = i;
+  std::stable_sort(by_end_.begin(), by_end_.end(),
+                   [this](std::uint32_t a, std::uint32_t b) { return ranges_[a].end < ranges_[b].end; });
+}
+
+SwapBound SwapPathBound::at(Bytes budget) const {
+  if (budget < Bytes{0}) throw Error(ErrorKind::usage, "bound: negative budget");
+  SwapBound result;
+  result.budget = budget;
+  result.smallest_budget = table_->largest_working_set;
+  result.smallest_budget_op = table_->largest_working_set_op;
+  result.feasible = budget >= table_->largest_working_set;
+  result.compute = points_.back().time - points_.front().time;
+  result.total = result.compute;
+  const auto n = static_cast<std::uint32_t>(points_.size());
+  if (!result.feasible || n < 2) return result;
+
+  struct Step {  // how the longest path reaches a point
+    std::uint32_t from;
+    ChainKind kind;
+    std::int64_t bytes;
+  };
+  std::vector<std::int64_t> excess(n), longest(n, 0);
+  std::vector<Step> steps(n);
+  for (std::uint32_t p = 0; p < n; ++p)
+    excess[p] = std::max<std::int64_t>(0, (points_[p].required - budget).value);
+
+  // Gaps open at q by the first point at which their version is complete, and by their first open point. For
+  // p = q-1, q-2, ... the sums of the entries up to p are Y(p,q) and X(p,q): no matrix is needed.
+  std::vector<std::int64_t> by_version(n + 1, 0), by_begin(n + 1, 0);
+  std::int64_t open_bytes = 0;
+  std::size_t next_open = 0, next_close = 0;
+  const auto change = [&](const Range& range, std::int64_t bytes) {
+    by_version[range.version] += bytes;
+    by_begin[range.begin] += bytes;
+    open_bytes += bytes;
+  };
+  const auto advance = [&](std::uint32_t q) {
+    for (; next_open < ranges_.size() && ranges_[next_open].begin == q; ++next_open) {
+      change(ranges_[next_open], ranges_[next_open].bytes);
+    }
+    for (; next_close < by_end_.size() && ranges_[by_end_[next_close]].end == q; ++next_close) {
+      change(ranges_[by_end_[next_close]], -ranges_[by_end_[next_close]].bytes);
+    }
+  };
+  advance(0);
+  std::uint32_t first = 0;  // of the points within the edge span of q
+  for (std::uint32_t q = 1; q < n; ++q) {
+    advance(q);
+    while (points_[q].op - points_[first].op > edge_span_ && first + 1 < q) ++first;
+    std::int64_t best = longest[q - 1] + (points_[q].time - points_[q - 1].time).value;
+    Step step{q - 1, ChainKind::compute, 0};
+    if (const std::int64_t away = excess[q]; away > 0) {
+      std::int64_t y = open_bytes - by_version[q];
+      for (std::uint32_t p = q; p-- > first;) {
+        const std::int64_t bytes = away - y;
+        if (bytes > 0 && copy_exceeds(bytes, rates_.out, best - longest[p])) {
+          best = longest[p] + copy_time(bytes, rates_.out);
+          step = {p, ChainKind::out, bytes};
+        }
+        y -= by_version[p];
+      }
+    }
+    std::int64_t x = open_bytes - by_begin[q];
+    for (std::uint32_t p = q; p-- > first;) {
+      const std::int64_t bytes = excess[p] - x;
+      if (bytes > 0 && copy_exceeds(bytes, rates_.in, best - longest[p])) {
+        best = longest[p] + copy_time(bytes, rates_.in);
+        step = {p, ChainKind::in, bytes};
+      }
+      x -= by_begin[p];
+    }
+    longest[q] = best;
+    steps[q] = step;
+  }
+  result.total = Nanos{longest[n - 1]};
+
+  for (std::uint32_t q = n - 1; q > 0; q = steps[q].from) {
+    const Step& step = steps[q];
+    const Point &from = points_[step.from], &to = points_[q];
+    const Nanos time{longest[q] - longest[step.from]};
+    if (step.kind == ChainKind::compute && !result.chain.empty() &&
+        result.chain.back().kind == ChainKind::compute) {
+      ChainLink& link = result.chain.back();  // compute continues: one link
+      link.from = static_cast<std::uint32_t>(from.op);
+      link.from_end = from.end;
+      link.time += time;
+      continue;
+    }
+    // kRunStart becomes kNever: the same bits.
+    result.chain.push_back({static_cast<std::uint32_t>(from.op), static_cast<std::uint32_t>(to.op), from.end,
+                            to.end, step.kind, Bytes{step.bytes}, time});
+  }
+  std::reverse(result.chain.begin(), result.chain.end());
+  std::erase_if(result.chain, [](const ChainLink& link) { return link.time == Nanos{0}; });
+  return result;
+}
+
+}  // namespace swaplab

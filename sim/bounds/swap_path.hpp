@@ -1,0 +1,129 @@
+// The proven swap-only bound: a longest path over bytes that every schedule must move.
+//
+// Model: one compute stream, operators in program order, each needs what it accesses on the device
+// while it runs; bytes leave and return over two links; nothing is recomputed; at any time the device
+// holds at most the budget M. A gap is the time between two consecutive accesses a < c of a storage, its
+// version the content written last, by w <= a. Points are the starts S_k of operators and the instants
+// E_k- before their ends; a gap is open at the points strictly between E_a- and S_c. W_k: bytes of the
+// storages that must exist during operator k; r_k = max(0, W_k - M); D: compute time between two points.
+//
+//   Y(p,q) = bytes of gaps open at q whose version was complete by p (w ended before p)
+//   X(p,q) = bytes of gaps open at p that are still open at q
+//   t(q) - t(p) >= max{ D(p,q), (r_q - Y(p,q)) / B_out, (r_p - X(p,q)) / B_in }      for all p < q
+//
+// Why: at q at least r_q bytes that must exist are not on the device. Each belongs to a gap open at q
+// and has a valid copy on the host, made after w ended; those whose version was not complete at p
+// crossed the link out in (t_p, t_q], the others are at most Y. At p at least r_p bytes are away; those
+// whose gap closes by q came back before S_c <= t_q, the others are at most X. Add along any path.
+//
+// The window is finite and unrolled, every gap is known exactly, and nothing is assumed to repeat:
+// - It begins when the last operator before it ends (point E-, what that operator wrote has no copy on
+//   the host yet) and ends when its last operator ends. Hence bounds of disjoint windows may be added,
+//   though one window over all of them is never lower by more than sampling.
+// - Any other content may have copies on the host at the beginning. At the run's beginning initial
+//   storages may lie on either side or on both, at no cost, as long as the device holds at most M.
+// - Gaps that reach over an edge of the window count as open up to that edge.
+// - Sampling operators deletes points, an edge span deletes edges: both only lower the bound.
+// Everything is integer and rounds down, so the result is never above any swap-only schedule on a
+// machine whose operators take at least device_time and whose links never exceed the given rates.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "sim/bounds/swap_gaps.hpp"
+#include "sim/machine.hpp"
+#include "sim/program.hpp"
+
+namespace swaplab {
+
+// Rates that no copy exceeds, bytes/s.
+struct SwapRates {
+  std::int64_t out = 0, in = 0;
+};
+SwapRates best_rates(const Machine& machine);
+
+struct SwapPathOptions {
+  // Operators that stand for an iteration, chosen by weight; 0: all. Doubling it keeps the old ones.
+  std::uint32_t samples_per_iteration = 800;
+  // Longest edge in operators; 0: five quarters of the window's longest iteration.
+  std::uint32_t edge_span = 0;
+};
+
+enum class ChainKind : std::uint8_t { compute, out, in };
+std::string_view chain_kind_name(ChainKind kind);
+
+// One reason: the time from `from` to `to` is at least `time`.
+struct ChainLink {
+  std::uint32_t from, to;  // operators; kNever: the run's beginning
+  bool from_end, to_end;   // just before the operator's end, else at its start
+  ChainKind kind;
+  Bytes bytes;  // that must cross the link; 0 for compute
+  Nanos time;
+};
+
+struct SwapBound {
+  Bytes budget;
+  bool feasible = false;                 // false iff one operator of the program needs more than the budget
+  Bytes smallest_budget;                 // the largest working set of one operator ...
+  std::uint32_t smallest_budget_op = 0;  // ... and that operator
+  Nanos total;                           // no schedule is faster; `compute` when infeasible
+  Nanos compute;                         // the window's operators alone
+  std::vector<ChainLink> chain;          // from the window's beginning to its end; times add up to `total`
+};
+
+// The bound of one window [first_op, end_op) for any number of budgets.
+class SwapPathBound {
+ public:
+  // Why no bound can be given (more than one compute stream), or nothing.
+  static std::optional<std::string> refusal(const Program& program);
+
+  // Throws Error(usage) on a refusal, a rate < 1 or an empty or reversed window, Error(input) as
+  // SwapGapTable.
+  SwapPathBound(const Program& program, std::uint32_t first_op, std::uint32_t end_op, SwapRates rates,
+                SwapPathOptions options = {});
+  // The same with a table of the same program made before, which windows then share.
+  SwapPathBound(const Program& program, std::shared_ptr<const SwapGapTable> table, std::uint32_t first_op,
+                std::uint32_t end_op, SwapRates rates, SwapPathOptions options = {});
+
+  // O(points x points within the edge span). Throws Error(usage) for a negative budget.
+  SwapBound at(Bytes budget) const;
+
+  // Largest sum of bytes that must exist at one operator of the window: at this budget the bound is
+  // `compute`.
+  Bytes required_peak() const { return required_peak_; }
+  std::size_t point_count() const { return points_.size(); }
+
+ private:
+  struct Point {
+    std::int32_t op;  // kRunStart possible
+    bool end;
+    Nanos time;      // compute time of the program before it
+    Bytes required;  // W
+  };
+  // Gaps open at the points [begin, end) whose version is complete from point `version` on; merged.
+  struct Range {
+    std::uint32_t begin, end, version;
+    std::int64_t bytes;
+  };
+
+  void choose_points(const Program& program, std::uint32_t first_op, std::uint32_t end_op,
+                     const std::vector<SwapGap>& gaps, SwapPathOptions options);
+  void choose_ranges(const std::vector<SwapGap>& gaps);
+
+  std::shared_ptr<const SwapGapTable> table_;
+  SwapRates rates_;
+  std::int32_t edge_span_ = 0;
+  Bytes required_peak_;
+  std::vector<Point> points_;
+  std::vector<Range> ranges_;          // ascending by begin
+  std::vector<std::uint32_t> by_end_;  // rows of ranges_, ascending by end
+};
+
+// One line per link, e.g. "11.2 GB out between operator 311 (aten.x) and operator 900 (aten.y): >= 203 ms".
+std::vector<std::string> chain_lines(const Program& program, const SwapBound& bound);
+
+}  // namespace swaplab
