@@ -1,0 +1,201 @@
+#include "policy/registry.hpp"
+
+#include <algorithm>
+#include <charconv>
+#include <limits>
+
+#include "sim/wide_math.hpp"
+#include "trace/error.hpp"
+
+namespace swaplab {
+namespace {
+
+// Filled by the constructors of the policies' registration objects, before main; constant afterwards.
+std::vector<const PolicyFactory*>& registered() {
+  static std::vector<const PolicyFactory*> list;
+  return list;
+}
+
+std::string help_line(const PolicyFactory& factory) {
+  std::string text = "\n  parameters:";
+  const auto rows = factory.describe();
+  if (rows.empty()) return text + " none";
+  for (const auto& row : rows) text += " " + row.name + " (" + row.range + ") = " + row.value + ";";
+  text.pop_back();
+  return text;
+}
+
+}  // namespace
+
+void register_policy(const PolicyFactory* factory) {
+  registered().push_back(factory);
+}
+
+std::vector<const PolicyFactory*> policy_list() {
+  auto list = registered();
+  std::sort(list.begin(), list.end(),
+            [](const auto* a, const auto* b) { return a->info().name < b->info().name; });
+  for (std::size_t i = 1; i < list.size(); ++i) {
+    if (list[i]->info().name == list[i - 1]->info().name) {
+      throw Error(ErrorKind::invariant,
+                  "policy '" + std::string(list[i]->info().name) + "' is registered twice");
+    }
+  }
+  return list;
+}
+
+const PolicyFactory& find_policy(std::string_view name) {
+  std::vector<std::string> names;
+  for (const PolicyFactory* factory : policy_list()) {
+    if (factory->info().name == name) return *factory;
+    names.emplace_back(factory->info().name);
+  }
+  std::string all;
+  for (const std::string& n : names) all += (all.empty() ? "" : ", ") + n;
+  throw Error(ErrorKind::usage, "unknown policy '" + std::string(name) + "'" + did_you_mean(name, names) +
+                                    "\n  policies: " + all);
+}
+
+void fail_parameter(const PolicyFactory& factory, std::string_view name, std::string_view value,
+                    const std::string& expected) {
+  const std::string policy(factory.info().name);
+  if (!expected.empty()) {
+    throw Error(ErrorKind::usage, "policy '" + policy + "': '" + std::string(name) + "=" +
+                                      std::string(value) + "': " + expected + help_line(factory));
+  }
+  std::vector<std::string> names;
+  for (const auto& row : factory.describe()) names.push_back(row.name);
+  throw Error(ErrorKind::usage, "policy '" + policy + "' has no parameter '" + std::string(name) + "'" +
+                                    did_you_mean(name, names) + help_line(factory));
+}
+
+std::string PolicySpec::text() const {
+  const std::string resolved = factory->resolve(values);
+  return std::string(factory->info().name) + (resolved.empty() ? "" : ":" + resolved);
+}
+
+std::vector<PolicySpec> parse_policies(std::string_view text) {
+  std::vector<PolicySpec> specs;
+  const auto add_value = [&](std::string_view part) {
+    const auto equals = part.find('=');
+    if (equals == std::string_view::npos || equals == 0) {
+      throw Error(ErrorKind::usage, "policy parameter '" + std::string(part) + "': expected name=value");
+    }
+    const std::string name(part.substr(0, equals));
+    for (const auto& [other, value] : specs.back().values) {
+      if (other == name) throw Error(ErrorKind::usage, "policy parameter '" + name + "' is given twice");
+    }
+    specs.back().values.emplace_back(name, part.substr(equals + 1));
+  };
+  while (true) {
+    const auto comma = text.find(',');
+    const std::string_view part = text.substr(0, comma);
+    const auto colon = part.find(':');
+    if (part.empty()) throw Error(ErrorKind::usage, "empty policy name");
+    if (colon == std::string_view::npos && part.find('=') != std::string_view::npos && !specs.empty()) {
+      add_value(part);
+    } else {
+      specs.push_back({&find_policy(part.substr(0, colon)), {}});
+      if (colon != std::string_view::npos) add_value(part.substr(colon + 1));
+    }
+    if (comma == std::string_view::npos) break;
+    text.remove_prefix(comma + 1);
+  }
+  for (const PolicySpec& spec : specs) spec.factory->resolve(spec.values);  // checks the values
+  return specs;
+}
+
+// ---- parameter types
+
+std::string parse_integer(std::string_view text, std::int64_t low, std::int64_t high, std::int64_t& into) {
+  std::int64_t value = 0;
+  const auto [rest, code] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (code != std::errc() || rest != text.data() + text.size() || value < low || value > high) {
+    return "expected an integer in " + std::to_string(low) + ".." + std::to_string(high);
+  }
+  into = value;
+  return "";
+}
+
+std::string parse_bytes(std::string_view text, Bytes& into) {
+  static constexpr std::pair<std::string_view, std::int64_t> units[] = {{"KiB", std::int64_t{1} << 10},
+                                                                        {"MiB", std::int64_t{1} << 20},
+                                                                        {"GiB", std::int64_t{1} << 30},
+                                                                        {"kB", 1'000},
+                                                                        {"MB", 1'000'000},
+                                                                        {"GB", 1'000'000'000},
+                                                                        {"B", 1}};
+  const std::string expected = "expected bytes with a unit (B, kB, MB, GB, KiB, MiB, GiB), e.g. 16MiB";
+  const auto digits = text.find_first_not_of("0123456789.");
+  if (digits == 0 || digits == std::string_view::npos) return expected;
+  std::int64_t factor = 0;
+  for (const auto& [name, f] : units) {
+    if (text.substr(digits) == name) factor = f;
+  }
+  if (factor == 0) return expected;
+  // Decimal digits in integers: 0.4 GiB is floor(4 * 2^30 / 10).
+  Wide number = 0, scale = 1;
+  bool point = false;
+  for (const char c : text.substr(0, digits)) {
+    if (c == '.') {
+      if (point) return expected;
+      point = true;
+      continue;
+    }
+    number = number * 10 + (c - '0');
+    if (point) scale *= 10;
+    if (number > (Wide{1} << 62) || scale > 1'000'000'000'000) return expected + " (too many digits)";
+  }
+  const Wide bytes = number * factor / scale;
+  if (bytes > (Wide{1} << 62)) return expected + " (too large)";
+  into = Bytes{static_cast<std::int64_t>(bytes)};
+  return "";
+}
+
+std::string format_bytes_exact(Bytes bytes) {
+  static constexpr std::pair<const char*, int> units[] = {{"GiB", 30}, {"MiB", 20}, {"KiB", 10}};
+  for (const auto& [name, shift] : units) {
+    if (bytes.value != 0 && bytes.value % (std::int64_t{1} << shift) == 0) {
+      return std::to_string(bytes.value >> shift) + name;
+    }
+  }
+  return std::to_string(bytes.value) + "B";
+}
+
+// ---- victim selection
+
+void evict_by_score(Bytes shortfall, const View& view, Actions& actions,
+                    const std::function<std::int64_t(Slot)>& score) {
+  std::vector<std::pair<std::int64_t, Slot>> heap;
+  for (Slot s = view.oldest(); s != kNoSlot; s = view.newer(s)) {
+    if (!view.evictable(s)) continue;
+    const std::int64_t value = score(s);
+    if (value >= 0) heap.emplace_back(value, s);
+  }
+  // Largest score first; of equals the lower id.
+  const auto less = [](const auto& a, const auto& b) {
+    return a.first != b.first ? a.first < b.first : index(a.second) > index(b.second);
+  };
+  std::make_heap(heap.begin(), heap.end(), less);
+  while (shortfall > Bytes{0} && !heap.empty()) {
+    std::pop_heap(heap.begin(), heap.end(), less);
+    const Slot victim = heap.back().second;
+    heap.pop_back();
+    shortfall -= view.size(victim);
+    actions.evict(victim);
+  }
+}
+
+void evict_oldest(Bytes shortfall, const View& view, Actions& actions, Bytes min_bytes) {
+  Slot s = view.oldest();
+  while (shortfall > Bytes{0} && s != kNoSlot) {
+    const Slot next = view.newer(s);
+    if (view.evictable(s) && view.size(s) >= min_bytes) {
+      shortfall -= view.size(s);
+      actions.evict(s);
+    }
+    s = next;
+  }
+}
+
+}  // namespace swaplab
