@@ -7,14 +7,21 @@
 #include <utility>
 
 #include "trace/error.hpp"
-#include "trace/json_cursor.hpp"
 
 namespace swaplab {
 namespace {
 
+// The writer copies these texts into its records, so they must at least be one object on one line.
+bool is_object_text(std::string_view json) {
+  return json.size() >= 2 && json.front() == '{' && json.back() == '}' &&
+         json.find('\n') == std::string_view::npos;
+}
+
 constexpr std::int64_t kMax = std::numeric_limits<std::int64_t>::max();
 
-[[noreturn]] void fail(const std::string& message) { throw Error(ErrorKind::input, message); }
+[[noreturn]] void fail(const std::string& message) {
+  throw Error(ErrorKind::input, message);
+}
 
 // What a storage may do next. A pending one was allocated for the operator that comes next.
 enum class Life : std::uint8_t { dead, live, pending };
@@ -215,7 +222,8 @@ struct TraceBuilder::Impl {
         if (in_iteration) iterations.back().step_skipped = true;
         break;
       case MarkKind::phase:
-      case MarkKind::other: break;
+      case MarkKind::other:
+        break;
     }
   }
 };
@@ -227,7 +235,7 @@ TraceBuilder& TraceBuilder::operator=(TraceBuilder&&) noexcept = default;
 
 void TraceBuilder::set_header(TraceHeader header) {
   if (header.extra_json.empty()) header.extra_json = "{}";
-  if (!is_header_extra(header.extra_json)) {
+  if (!is_object_text(header.extra_json)) {
     fail("header extras must be one JSON object without spaces and without the header's own fields, found " +
          header.extra_json);
   }
@@ -238,11 +246,13 @@ void TraceBuilder::name_storages(std::function<std::string(StorageId)> name) {
   impl_->storage_name = std::move(name);
 }
 
-NameId TraceBuilder::intern(std::string_view text) { return impl_->intern(text); }
+NameId TraceBuilder::intern(std::string_view text) {
+  return impl_->intern(text);
+}
 
 SigId TraceBuilder::add_signature(const Signature& signature) {
   Impl& b = *impl_;
-  if (!is_signature_detail(signature.detail)) {
+  if (!is_object_text(signature.detail)) {
     fail("signature detail must be {\"in\":...,\"out\":...,\"attr\":...} (each optional, no spaces), found " +
          std::string(signature.detail));
   }
@@ -361,10 +371,18 @@ OpId TraceBuilder::op(const Op& op) {
   return id;
 }
 
-std::uint64_t TraceBuilder::op_count() const { return impl_->op_signature.size(); }
-std::uint64_t TraceBuilder::storage_count() const { return impl_->bytes.size(); }
-Bytes TraceBuilder::peak_bytes() const { return impl_->peak; }
-Bytes TraceBuilder::live_bytes() const { return impl_->live; }
+std::uint64_t TraceBuilder::op_count() const {
+  return impl_->op_signature.size();
+}
+std::uint64_t TraceBuilder::storage_count() const {
+  return impl_->bytes.size();
+}
+Bytes TraceBuilder::peak_bytes() const {
+  return impl_->peak;
+}
+Bytes TraceBuilder::live_bytes() const {
+  return impl_->live;
+}
 
 Trace TraceBuilder::finish() {
   Impl& b = *impl_;
@@ -388,9 +406,9 @@ Trace TraceBuilder::finish() {
                   take(b.sig_written), take(b.sig_scratch), take(b.sig_view)};
   t.storages = {take(b.bytes),    take(b.device), take(b.cls),  take(b.name),
                 take(b.external), take(b.birth),  take(b.death)};
-  t.ops = {take(b.op_signature), take(b.op_phase), take(b.op_stream), take(b.op_sync),
-           take(b.device_time),  take(b.host_time), take(b.host_gap), take(b.in_begin),
-           take(b.out_begin),    take(b.written_begin), take(b.in),   take(b.out),
+  t.ops = {take(b.op_signature), take(b.op_phase),      take(b.op_stream), take(b.op_sync),
+           take(b.device_time),  take(b.host_time),     take(b.host_gap),  take(b.in_begin),
+           take(b.out_begin),    take(b.written_begin), take(b.in),        take(b.out),
            take(b.written)};
   t.gap_begin = take(b.gap_begin);
   t.events = take(b.events);
