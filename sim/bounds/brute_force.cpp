@@ -1,0 +1,288 @@
+#include "sim/bounds/brute_force.hpp"
+
+#include <algorithm>
+#include <array>
+#include <limits>
+#include <queue>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "trace/error.hpp"
+
+namespace swaplab {
+namespace {
+
+__extension__ using Wide = __int128;
+
+constexpr std::uint32_t kMaxStorages = 12;
+constexpr std::uint8_t kIdle = 255;
+using Mask = std::uint16_t;  // one bit per storage in use
+
+// Everything the future depends on. Remaining times are those of what runs now.
+struct State {
+  Mask device = 0;           // bytes taken, a copy in that still runs included
+  Mask host = 0;             // a valid copy on the host
+  std::uint8_t next_op = 0;  // of the window; the running one included
+  bool running = false;
+  std::uint8_t out = kIdle, in = kIdle;  // storage being copied
+  std::int64_t op_left = 0, out_left = 0, in_left = 0;
+  bool operator==(const State&) const = default;
+};
+
+struct StateHash {
+  std::size_t operator()(const State& s) const {
+    std::uint64_t h = (std::uint64_t{s.device} << 48) ^ (std::uint64_t{s.host} << 32) ^
+                      (std::uint64_t{s.next_op} << 24) ^ (std::uint64_t{s.running} << 23) ^
+                      (std::uint64_t{s.out} << 8) ^ s.in;
+    for (const std::int64_t part : {s.op_left, s.out_left, s.in_left}) {
+      h = (h ^ static_cast<std::uint64_t>(part)) * 0x9e3779b97f4a7c15U;
+      h ^= h >> 29;
+    }
+    return h;
+  }
+};
+
+struct Operator {
+  Mask access = 0, write = 0, fetch = 0;  // fetch: earlier content is needed
+  std::int64_t time = 0;
+};
+
+std::int64_t ceil_time(Bytes bytes, std::int64_t rate) {
+  return static_cast<std::int64_t>((Wide{bytes.value} * 1'000'000'000 + rate - 1) / rate);
+}
+
+class Search {
+ public:
+  Search(const Program& program, std::uint32_t first_op, std::uint32_t end_op, Bytes budget, SwapRates rates)
+      : budget_(budget) {
+    collect_storages(program, first_op, end_op);
+    for (std::uint32_t s = 0; s < storages_.size(); ++s) {
+      const Bytes bytes = program.bytes[storages_[s]];
+      bytes_[s] = bytes.value;
+      out_time_[s] = ceil_time(bytes, rates.out);
+      in_time_[s] = ceil_time(bytes, rates.in);
+    }
+    for (std::uint32_t op = first_op; op < end_op; ++op) {
+      Operator o;
+      o.time = program.device_time[op].value;
+      for (const Access& access : program.accesses_of(op)) {
+        const Mask bit = bit_of(index(access.slot));
+        o.access |= bit;
+        if ((access.flags & kWrite) != 0) o.write |= bit;
+        if ((access.flags & kRead) != 0) o.fetch |= bit;
+      }
+      if (o.access != 0 || o.time > 0) ops_.push_back(o);
+    }
+    find_needs(program, end_op);
+    add_beginnings(program, first_op);
+  }
+
+  std::optional<Nanos> run() {
+    const auto goal = static_cast<std::uint8_t>(ops_.size());
+    while (!queue_.empty()) {
+      const auto [time, state] = queue_.top();
+      queue_.pop();
+      if (best_.at(state) != time) continue;
+      if (state.next_op == goal && !state.running) return Nanos{time};
+      expand(time, state);
+    }
+    return std::nullopt;
+  }
+
+ private:
+  using Entry = std::pair<std::int64_t, State>;
+  struct Later {
+    bool operator()(const Entry& a, const Entry& b) const { return a.first > b.first; }
+  };
+
+  void collect_storages(const Program& program, std::uint32_t first_op, std::uint32_t end_op) {
+    // In use: accessed in the window, or before and behind it.
+    const AccessIndex accesses = index_accesses(program);
+    for (std::uint32_t s = 0; s < program.slot_count(); ++s) {
+      if (accesses.begin[s] == accesses.begin[s + 1]) continue;
+      const std::uint32_t first = accesses.ops[accesses.begin[s]],
+                          last = accesses.ops[accesses.begin[s + 1] - 1];
+      if (last < first_op && (first_op == 0 || last + 1 != first_op)) continue;
+      if (first >= end_op && program.initial[s] == 0) continue;
+      storages_.push_back(s);
+    }
+    if (storages_.size() > kMaxStorages) {
+      throw Error(ErrorKind::usage, "brute force: " + std::to_string(storages_.size()) +
+                                        " storages in the window, at most 12 are supported");
+    }
+  }
+
+  Mask bit_of(std::uint32_t slot) const {
+    const auto it = std::lower_bound(storages_.begin(), storages_.end(), slot);
+    if (it == storages_.end() || *it != slot) return 0;
+    return static_cast<Mask>(1U << static_cast<unsigned>(it - storages_.begin()));
+  }
+
+  // needed_[k]: storages whose content is read by an operator >= k before it is overwritten.
+  void find_needs(const Program& program, std::uint32_t end_op) {
+    Mask needed = 0;
+    for (std::uint32_t op = program.op_count(); op-- > end_op;) {
+      for (const Access& access : program.accesses_of(op)) {
+        const Mask bit = bit_of(index(access.slot));
+        needed = static_cast<Mask>((access.flags & kRead) != 0 ? needed | bit : needed & ~bit);
+      }
+    }
+    needed_.assign(ops_.size() + 1, 0);
+    needed_[ops_.size()] = needed;
+    for (std::size_t k = ops_.size(); k-- > 0;) {
+      needed = static_cast<Mask>((needed & ~ops_[k].access) | ops_[k].fetch);
+      needed_[k] = needed;
+    }
+  }
+
+  void add_beginnings(const Program& program, std::uint32_t first_op) {
+    Mask exists = 0, present = 0, dirty = 0;  // present: on the device in any case
+    for (std::uint32_t s : storages_) {
+      if (program.initial[s] != 0) exists |= bit_of(s);
+    }
+    for (std::uint32_t op = 0; op < first_op; ++op) {
+      if (program.accesses_of(op).empty() && program.device_time[op] == Nanos{0}) continue;
+      present = dirty = 0;  // only the last operator counts
+      for (const Access& access : program.accesses_of(op)) {
+        const Mask bit = bit_of(index(access.slot));
+        exists |= bit;
+        present |= bit;
+        if ((access.flags & kWrite) != 0) dirty |= bit;
+      }
+    }
+    const Mask choices = static_cast<Mask>(exists & needed_[0] & ~present);
+    for (Mask chosen = choices;; chosen = static_cast<Mask>((chosen - 1) & choices)) {
+      State state;
+      state.device = static_cast<Mask>(chosen | present);
+      state.host = static_cast<Mask>(exists & ~dirty & needed_[0]);
+      if (sum(state.device) <= budget_.value) {
+        state.device &= needed_[0];  // what is gone gives its bytes back at once
+        push(0, state);
+      }
+      if (chosen == 0) break;
+    }
+  }
+
+  std::int64_t sum(Mask mask) const {
+    std::int64_t total = 0;
+    for (std::uint32_t s = 0; s < storages_.size(); ++s) {
+      if ((mask >> s & 1U) != 0) total += bytes_[s];
+    }
+    return total;
+  }
+
+  void push(std::int64_t time, const State& state) {
+    const auto [it, fresh] = best_.try_emplace(state, time);
+    if (!fresh) {
+      if (it->second <= time) return;
+      it->second = time;
+    }
+    queue_.emplace(time, state);
+  }
+
+  // Storages that the running operator uses, or that a copy uses.
+  Mask busy(const State& state) const {
+    Mask mask = state.running ? ops_[state.next_op].access : Mask{0};
+    if (state.out != kIdle) mask |= static_cast<Mask>(1U << state.out);
+    if (state.in != kIdle) mask |= static_cast<Mask>(1U << state.in);
+    return mask;
+  }
+
+  // Every start of an operator, copy or drop now; or the next completion. Starting anything later than at the
+  // moment that made it possible (a completion) gains nothing, so these are all schedules that matter.
+  void expand(std::int64_t time, const State& state) {
+    const Mask used = busy(state);
+    const std::int64_t taken = sum(state.device);
+    const bool writes_now = state.running;
+    if (!state.running && state.next_op < ops_.size()) start_operator(time, state, taken);
+    for (std::uint8_t s = 0; s < storages_.size(); ++s) {
+      const Mask bit = static_cast<Mask>(1U << s);
+      const bool on_device = (state.device & bit) != 0, on_host = (state.host & bit) != 0;
+      if (on_device && on_host && (used & bit) == 0) {
+        State next = state;
+        next.device &= static_cast<Mask>(~bit);
+        push(time, next);
+      }
+      const bool being_written = writes_now && (ops_[state.next_op].write & bit) != 0;
+      const bool arriving = state.in == s;
+      if (state.out == kIdle && on_device && !on_host && !being_written && !arriving) {
+        State next = state;
+        next.out = s;
+        next.out_left = out_time_[s];
+        push(time, next);
+      }
+      if (state.in == kIdle && on_host && !on_device && taken + bytes_[s] <= budget_.value) {
+        State next = state;
+        next.device |= bit;
+        next.in = s;
+        next.in_left = in_time_[s];
+        push(time, next);
+      }
+    }
+    complete_next(time, state);
+  }
+
+  void start_operator(std::int64_t time, const State& state, std::int64_t taken) {
+    const Operator& op = ops_[state.next_op];
+    const Mask arriving = state.in == kIdle ? Mask{0} : static_cast<Mask>(1U << state.in);
+    const Mask leaving = state.out == kIdle ? Mask{0} : static_cast<Mask>(1U << state.out);
+    const Mask there = static_cast<Mask>(state.device & ~arriving);
+    if ((op.fetch & ~there) != 0 || (op.access & arriving) != 0 || (op.write & leaving) != 0) return;
+    const Mask made = static_cast<Mask>(op.access & ~state.device);
+    if (taken + sum(made) > budget_.value) return;
+    State next = state;
+    next.device |= made;
+    next.host &= static_cast<Mask>(~op.write);
+    next.running = true;
+    next.op_left = op.time;
+    push(time, next);
+  }
+
+  void complete_next(std::int64_t time, const State& state) {
+    std::int64_t step = std::numeric_limits<std::int64_t>::max();
+    if (state.running) step = std::min(step, state.op_left);
+    if (state.out != kIdle) step = std::min(step, state.out_left);
+    if (state.in != kIdle) step = std::min(step, state.in_left);
+    if (step == std::numeric_limits<std::int64_t>::max()) return;
+    State next = state;
+    if (next.out != kIdle && (next.out_left -= step) == 0) {
+      next.host |= static_cast<Mask>(1U << next.out);
+      next.out = kIdle;
+    }
+    if (next.in != kIdle && (next.in_left -= step) == 0) next.in = kIdle;
+    if (next.running && (next.op_left -= step) == 0) {
+      next.running = false;
+      ++next.next_op;
+    }
+    // Content that nobody needs any more gives its bytes back, unless a copy or the operator still uses it.
+    const Mask keep = static_cast<Mask>(needed_[next.next_op] | busy(next));
+    next.device &= keep;
+    next.host &= keep;
+    push(time + step, next);
+  }
+
+  Bytes budget_;
+  std::vector<std::uint32_t> storages_;  // slots in use, ascending
+  std::array<std::int64_t, kMaxStorages> bytes_{}, out_time_{}, in_time_{};
+  std::vector<Operator> ops_;
+  std::vector<Mask> needed_;
+  std::unordered_map<State, std::int64_t, StateHash> best_;
+  std::priority_queue<Entry, std::vector<Entry>, Later> queue_;
+};
+
+}  // namespace
+
+std::optional<Nanos> brute_force_swap_time(const Program& program, std::uint32_t first_op,
+                                           std::uint32_t end_op, Bytes budget, SwapRates rates) {
+  if (const auto reason = SwapPathBound::refusal(program)) throw Error(ErrorKind::usage, *reason);
+  if (rates.out < 1 || rates.in < 1 || first_op >= end_op || end_op > program.op_count() ||
+      program.op_count() > 250) {
+    throw Error(ErrorKind::usage,
+                "brute force: needs rates of at least 1 byte/s, a non-empty window and at most "
+                "250 operators");
+  }
+  return Search(program, first_op, end_op, budget, rates).run();
+}
+
+}  // namespace swaplab

@@ -1,0 +1,34 @@
+// The exact optimum of tiny programs by exhaustive search, to test bounds and planners against.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+
+#include "sim/bounds/swap_path.hpp"
+#include "sim/program.hpp"
+
+namespace swaplab {
+
+// Shortest possible time of the window [first_op, end_op) over all swap-only schedules with whole-buffer
+// copies: Dijkstra over every state that any order of copies, drops and operators can reach, in integer time.
+//
+// Rules of the model, deliberately the most generous ones that the bound covers:
+// - One compute stream in program order and one copy engine per direction; a copy of b bytes takes
+//   ceil(b / rate), is never broken off, and holds the device bytes from the start of a copy in, until the
+//   end of a copy out. A copy out may overlap reads of its storage, not its write.
+// - An operator starts when all storages it accesses are on the device (what it creates takes its bytes then)
+//   and no copy out of something that it writes is running.
+// - A copy on the host is valid until the next write and kept for ever. A storage is gone after its last
+// access.
+// - An access that does not read (kRead absent) needs no earlier content.
+// - At the window's beginning the last operator before it has just ended: what it wrote is on the device
+//   only, what it read is on the device with a copy on the host, everything else that must still exist has a
+//   copy on the host and is on the device or not, as suits best. At the run's beginning the same holds for
+//   the initial storages. Device bytes are within the budget at all times.
+//
+// nullopt when no schedule exists. Throws Error(usage) for more than 12 storages in use, more than 250
+// operators, several streams, rates < 1 or a bad window.
+std::optional<Nanos> brute_force_swap_time(const Program& program, std::uint32_t first_op,
+                                           std::uint32_t end_op, Bytes budget, SwapRates rates);
+
+}  // namespace swaplab
