@@ -1,11 +1,13 @@
 // Reader of machine descriptions (schema swaplab/machine@1, configs/machines/README.md).
 #include "sim/machine_io.hpp"
 
+#include <yaml-cpp/eventhandler.h>
 #include <yaml-cpp/yaml.h>
 
 #include <algorithm>
 #include <array>
 #include <charconv>
+#include <sstream>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -266,15 +268,39 @@ void Section::fail(std::string_view key, const std::string& message) const {
   reader_.fail(entry == nullptr ? node_ : entry->second, path_of(key), message);
 }
 
+// Sees the structure go by and keeps nothing.
+class Ignore : public YAML::EventHandler {
+ public:
+  void OnDocumentStart(const YAML::Mark&) override {}
+  void OnDocumentEnd() override {}
+  void OnNull(const YAML::Mark&, YAML::anchor_t) override {}
+  void OnAlias(const YAML::Mark&, YAML::anchor_t) override {}
+  void OnScalar(const YAML::Mark&, const std::string&, YAML::anchor_t, const std::string&) override {}
+  void OnSequenceStart(const YAML::Mark&, const std::string&, YAML::anchor_t,
+                       YAML::EmitterStyle::value) override {}
+  void OnSequenceEnd() override {}
+  void OnMapStart(const YAML::Mark&, const std::string&, YAML::anchor_t, YAML::EmitterStyle::value) override {
+  }
+  void OnMapEnd() override {}
+};
+
+// "none", "one" or "several". Counts to two only: on a stray comma the parser of yaml-cpp 0.7 hands out
+// empty documents without end, which its LoadAll would collect until memory runs out.
+std::string document_count(const std::string& text) {
+  std::istringstream stream(text);
+  YAML::Parser parser(stream);
+  Ignore ignore;
+  if (!parser.HandleNextDocument(ignore)) return "none";
+  return parser.HandleNextDocument(ignore) ? "several" : "one";
+}
+
 }  // namespace
 
 Machine parse_machine(const std::string& text, const std::string& file_name) {
   try {
-    const std::vector<YAML::Node> documents = YAML::LoadAll(text);
-    if (documents.size() != 1)
-      throw Error(ErrorKind::input, file_name + ": expected one machine description, found " +
-                                        std::to_string(documents.size()) + " documents");
-    return Reader(file_name).read(documents[0]);
+    if (const std::string count = document_count(text); count != "one")
+      throw Error(ErrorKind::input, file_name + ": expected one machine description, found " + count);
+    return Reader(file_name).read(YAML::Load(text));
   } catch (const YAML::Exception& e) {
     throw Error(ErrorKind::input, file_name + ":" + std::to_string(std::max(e.mark.line, 0) + 1) +
                                       ": not readable as YAML: " + e.msg);

@@ -232,8 +232,11 @@ TEST_CASE("malformed files: one line naming file, line and key") {
 }
 
 TEST_CASE("texts that are no machine description") {
-  CHECK(message_of("") == "m.yaml: expected one machine description, found 0 documents");
-  CHECK(message_of("a: 1\n---\nb: 2\n") == "m.yaml: expected one machine description, found 2 documents");
+  CHECK(message_of("") == "m.yaml: expected one machine description, found none");
+  CHECK(message_of("a: 1\n---\nb: 2\n") == "m.yaml: expected one machine description, found several");
+  CHECK(message_of(",") ==
+        "m.yaml: expected one machine description, found several");  // once took all memory
+  CHECK(message_of(ideal_text() + "\n,").starts_with("m.yaml:"));
   CHECK(message_of("just words") == "m.yaml:1: expected a mapping (key: value)");
   CHECK(message_of("[1, 2]") == "m.yaml:1: expected a mapping (key: value)");
   CHECK(message_of("{}") == "m.yaml:1: missing key 'schema'");
