@@ -2,6 +2,7 @@
 // must be waited for before they can be used.
 //
 // Both kinds have the same shape (bound at compile time):
+//   kFragments             free bytes may lie in pieces that are too small
 //   fits(bytes)            the budget allows it, whatever the fragmentation
 //   could_take(bytes, st)  take() would succeed without touching the driver
 //   could_grow(bytes)      a new segment of the needed size is within the budget
@@ -32,6 +33,7 @@ enum class MemoryUser : std::uint8_t { compute, copy_in };
 class IdealMemory {
  public:
   using Block = BlockId;
+  static constexpr bool kFragments = false;
 
   explicit IdealMemory(Bytes budget) : budget_(budget) { free_.push_back({budget.value, 0, {}}); }
 
@@ -169,6 +171,7 @@ template <class Device>
 class CachingMemory {
  public:
   using Block = BlockId;
+  static constexpr bool kFragments = true;
 
   CachingMemory(Device& device, const HostCosts& costs, Bytes budget, const AllocatorConfig& config)
       : backend_(device, costs, budget), allocator_(backend_, config), budget_(budget) {}

@@ -53,6 +53,8 @@ class View {
   virtual Bytes budget() const = 0;
   virtual Bytes allocated() const = 0;  // live device bytes, outgoing included
   virtual Bytes outgoing() const = 0;   // device bytes of evicted storages not handed on yet
+  // Free bytes may lie in pieces that are too small to use (caching allocator).
+  virtual bool memory_fragments() const { return false; }
 
   virtual Bytes size(Slot) const = 0;
   virtual StorageClass storage_class(Slot) const = 0;

@@ -1,0 +1,245 @@
+#include "policy/foresight_search.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <functional>
+#include <optional>
+#include <vector>
+
+#include "policy/foresight_gaps.hpp"
+#include "policy/foresight_select.hpp"
+
+namespace swaplab::foresight {
+namespace {
+
+// Iterations that are replayed to judge a plan, and those of them that count.
+struct Horizon {
+  std::uint32_t end, first_counted, end_counted;
+};
+
+Horizon whole_program(const Program& program) {
+  return {static_cast<std::uint32_t>(program.iterations.size()), program.steady_first, program.steady_end};
+}
+
+// Long runs of one iteration repeat themselves: the third and fourth stand for all.
+Horizon choose_horizon(const Program& program, const GapTable& gaps) {
+  const auto& cls = gaps.iteration_class;
+  const bool repeats =
+      cls.size() > 4 && std::all_of(cls.begin() + 2, cls.end(), [&](std::uint32_t c) { return c == cls[1]; });
+  return repeats ? Horizon{4, 2, 4} : whole_program(program);
+}
+
+struct Score {
+  std::uint64_t broken = 0;  // times that room was short
+  std::int64_t time = 0;
+  std::size_t steps = 0;
+  auto operator<=>(const Score&) const = default;
+};
+
+class Random {  // splitmix64
+ public:
+  std::uint64_t next() {
+    std::uint64_t z = (state_ += 0x9E3779B97F4A7C15ull);
+    z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9ull;
+    z = (z ^ (z >> 27)) * 0x94D049BB133111EBull;
+    return z ^ (z >> 31);
+  }
+  std::size_t below(std::size_t n) { return static_cast<std::size_t>(next() % n); }
+
+ private:
+  std::uint64_t state_ = 1;
+};
+
+class Search {
+ public:
+  Search(const Program& program, const Machine& machine, const Placement& placement,
+         const SearchOptions& options)
+      : program_(program),
+        machine_(machine),
+        placement_(placement),
+        options_(options),
+        gaps_(find_gaps(program, options.granularity)),
+        clock_(program.op_count() + 1, 0),
+        problem_{program, machine, gaps_, placement, sizes_, clock_, roots_, options.budget.value} {
+    for (const Bytes bytes : program.bytes) {
+      sizes_.push_back(rounded(bytes, options.granularity));
+      roots_.push_back(std::sqrt(std::sqrt(static_cast<double>(bytes.value))));
+    }
+    for (std::uint32_t op = 0; op < program.op_count(); ++op) {
+      clock_[op + 1] = clock_[op] + program.device_time[op].value;
+    }
+    problem_.sizes = sizes_;
+    problem_.clock = clock_;
+    problem_.root_size = roots_;
+    horizon_ = choose_horizon(program, gaps_);
+    wishes_.assign(gaps_.key_count, Wish::free);
+  }
+
+  SearchResult run() {
+    best_ = judge(rules_, wishes_);
+    const Score first = best_->score;
+    if (!unconstrained()) {
+      tune_rules();
+      tune_wishes();
+    }
+    return finish(first);
+  }
+
+ private:
+  struct Judged {
+    Score score;
+    Selection selection;
+  };
+
+  // Nothing has to leave, so there is nothing to search for.
+  bool unconstrained() const { return best_->selection.plan.steps.empty(); }
+
+  std::uint32_t end_op(const Horizon& horizon) const { return program_.iterations[horizon.end - 1].end_op; }
+  std::int64_t work(const Horizon& horizon) const {
+    return static_cast<std::int64_t>(program_.access_begin[end_op(horizon)]) + end_op(horizon);
+  }
+  bool exhausted() const { return spent_ >= options_.effort * 1'000'000; }
+
+  Judged judge(const Rules& rules, const std::vector<Wish>& wishes) { return judge(rules, wishes, horizon_); }
+  Judged judge(const Rules& rules, const std::vector<Wish>& wishes, const Horizon& horizon) {
+    spent_ += work(horizon);
+    ++evaluations_;
+    Judged result;
+    result.selection = select(problem_, rules, wishes, end_op(horizon));
+    const ModelResult model = replay(program_, machine_, result.selection.plan, placement_, sizes_,
+                                     options_.budget, end_op(horizon), false);
+    const auto end_of = [&](std::uint32_t count) { return count == 0 ? 0 : model.iteration_end[count - 1]; };
+    result.score.broken = model.overdrafts + result.selection.hopeless;
+    result.score.time = end_of(horizon.end_counted) - end_of(horizon.first_counted);
+    result.score.steps = result.selection.plan.steps.size();
+    return result;
+  }
+
+  bool try_rules(const Rules& rules) {
+    if (exhausted()) return false;
+    Judged judged = judge(rules, wishes_);
+    if (!(judged.score < best_->score)) return false;
+    best_ = std::move(judged);
+    rules_ = rules;
+    return true;
+  }
+
+  // One rule at a time, round after round, until none helps.
+  void tune_rules() {
+    const std::int64_t budget = options_.budget.value;
+    bool better = true;
+    for (int round = 0; better && round < 3; ++round) {
+      better = false;
+      const auto vary = [&](auto member, auto values) {
+        const Rules base = rules_;
+        for (const auto value : values) {
+          Rules rules = base;
+          rules.*member = value;
+          if (!(rules == base)) better |= try_rules(rules);
+        }
+      };
+      using List = std::vector<std::int64_t>;
+      vary(&Rules::by_length, std::vector<int>{0, 1});
+      vary(&Rules::size_power, List{0, 1, 2, 4});
+      vary(&Rules::cost_weight, List{0, 1, 2, 4, 8});
+      vary(&Rules::in_order, std::vector<int>{1, 0});
+      vary(&Rules::trim, std::vector<int>{1, 0});
+      vary(&Rules::early_copy_out, std::vector<int>{1, 0});
+      vary(&Rules::min_bytes, List{0, budget / 10000, budget / 1000, budget / 200});
+      vary(&Rules::slack, List{0, budget / 200, budget / 50, budget / 20, budget / 10});
+    }
+  }
+
+  // Single decisions: make one gap swap, or keep its storage, and let the rules repair the rest.
+  void tune_wishes() {
+    Random random;
+    std::vector<std::uint32_t> swappable = keys_worth_trying();
+    if (swappable.empty()) return;
+    while (!exhausted()) {
+      const auto& swapped = best_->selection.swapped_keys;
+      const bool keep = !swapped.empty() && random.below(2) == 0;
+      const std::uint32_t key =
+          keep ? swapped[random.below(swapped.size())] : swappable[random.below(swappable.size())];
+      const Wish before = wishes_[key];
+      const bool is_swapped = std::binary_search(swapped.begin(), swapped.end(), key);
+      const Wish wanted = is_swapped ? Wish::keep : Wish::swap;
+      wishes_[key] = before == Wish::free || random.below(2) == 0 ? wanted : Wish::free;
+      if (wishes_[key] == before) {
+        spent_ += 1000;  // so that a search without moves ends
+        continue;
+      }
+      Judged judged = judge(rules_, wishes_);
+      if (judged.score <= best_->score) {
+        best_ = std::move(judged);
+      } else {
+        wishes_[key] = before;
+      }
+    }
+  }
+
+  // Keys of the counted iterations whose gap is open where the memory is short, larger ones more often.
+  std::vector<std::uint32_t> keys_worth_trying() const {
+    std::vector<std::uint32_t> keys;
+    const std::uint32_t begin = program_.iterations[horizon_.first_counted].first_op;
+    const std::uint32_t end = program_.iterations[horizon_.end_counted - 1].end_op;
+    std::vector<std::uint32_t> short_before(program_.op_count() + 1, 0);
+    for (std::uint32_t op = 0; op < program_.op_count(); ++op) {
+      const bool is_short = gaps_.live[op] + gaps_.surge[op] > options_.budget.value;
+      short_before[op + 1] = short_before[op] + (is_short ? 1 : 0);
+    }
+    for (std::uint32_t op = begin; op < end; ++op) {
+      for (std::uint32_t a = program_.access_begin[op]; a < program_.access_begin[op + 1]; ++a) {
+        const std::uint32_t next = gaps_.next[a];
+        if (next == kNever || next == op + 1 || short_before[next] == short_before[op + 1]) continue;
+        const std::int64_t bytes = sizes_[index(program_.accesses[a].slot)];
+        const std::int64_t share = bytes * 1000 / options_.budget.value;
+        const std::int64_t copies =
+            std::clamp<std::int64_t>(share, bytes * 20000 >= options_.budget.value ? 1 : 0, 8);
+        keys.insert(keys.end(), static_cast<std::size_t>(copies), gaps_.key[a]);
+      }
+    }
+    return keys;
+  }
+
+  // Plans the whole program; plain next use remains the answer where it turns out better there.
+  SearchResult finish(const Score& first) {
+    SearchResult result;
+    result.first_guess = Nanos{first.time};
+    const Horizon all = whole_program(program_);
+    Judged whole = horizon_.end == all.end ? std::move(*best_) : judge(rules_, wishes_, all);
+    if (horizon_.end != all.end) {
+      Judged plain = judge(Rules{}, std::vector<Wish>(wishes_.size(), Wish::free), all);
+      result.first_guess = Nanos{plain.score.time};
+      if (plain.score < whole.score) whole = std::move(plain);
+    }
+    result.plan = std::move(whole.selection.plan);
+    result.hopeless = whole.selection.hopeless;
+    result.expected = Nanos{whole.score.time};
+    result.evaluations = evaluations_;
+    return result;
+  }
+
+  const Program& program_;
+  const Machine& machine_;
+  const Placement& placement_;
+  const SearchOptions& options_;
+  GapTable gaps_;
+  std::vector<std::int64_t> sizes_, clock_;
+  std::vector<double> roots_;
+  Problem problem_;
+  Horizon horizon_{};
+  Rules rules_;
+  std::vector<Wish> wishes_;
+  std::optional<Judged> best_;
+  std::int64_t spent_ = 0;
+  std::uint64_t evaluations_ = 0;
+};
+
+}  // namespace
+
+SearchResult search_plan(const Program& program, const Machine& machine, const Placement& placement,
+                         const SearchOptions& options) {
+  return Search(program, machine, placement, options).run();
+}
+
+}  // namespace swaplab::foresight
