@@ -63,15 +63,25 @@ class Search {
       out_time_[s] = ceil_time(bytes, rates.out);
       in_time_[s] = ceil_time(bytes, rates.in);
     }
-    for (std::uint32_t op = first_op; op < end_op; ++op) {
+    Mask known =
+        0;  // content from before: what appears with an operator, even one that reads it, is not fetched
+    for (std::uint32_t s : storages_) {
+      if (program.initial[s] != 0) known |= bit_of(s);
+    }
+    for (std::uint32_t op = 0; op < end_op; ++op) {
+      if (op < first_op) {
+        for (const Access& access : program.accesses_of(op)) known |= bit_of(index(access.slot));
+        continue;
+      }
       Operator o;
       o.time = program.device_time[op].value;
       for (const Access& access : program.accesses_of(op)) {
         const Mask bit = bit_of(index(access.slot));
         o.access |= bit;
         if ((access.flags & kWrite) != 0) o.write |= bit;
-        if ((access.flags & kRead) != 0) o.fetch |= bit;
+        if ((access.flags & kRead) != 0) o.fetch |= bit & known;
       }
+      known |= o.access;
       if (o.access != 0 || o.time > 0) ops_.push_back(o);
     }
     find_needs(program, end_op);
@@ -97,13 +107,17 @@ class Search {
   };
 
   void collect_storages(const Program& program, std::uint32_t first_op, std::uint32_t end_op) {
-    // In use: accessed in the window, or before and behind it.
+    // In use: by the last operator before the window, in it, or on both sides of it.
+    std::uint32_t start = kNever;
+    for (std::uint32_t op = 0; op < first_op; ++op) {
+      if (!program.accesses_of(op).empty() || program.device_time[op] > Nanos{0}) start = op;
+    }
     const AccessIndex accesses = index_accesses(program);
     for (std::uint32_t s = 0; s < program.slot_count(); ++s) {
       if (accesses.begin[s] == accesses.begin[s + 1]) continue;
       const std::uint32_t first = accesses.ops[accesses.begin[s]],
                           last = accesses.ops[accesses.begin[s + 1] - 1];
-      if (last < first_op && (first_op == 0 || last + 1 != first_op)) continue;
+      if (last < first_op && last != start) continue;
       if (first >= end_op && program.initial[s] == 0) continue;
       storages_.push_back(s);
     }

@@ -20,7 +20,8 @@ namespace swaplab {
 //   and no copy out of something that it writes is running.
 // - A copy on the host is valid until the next write and kept for ever. A storage is gone after its last
 // access.
-// - An access that does not read (kRead absent) needs no earlier content.
+// - An access that does not read (kRead absent) needs no earlier content; nor does the first access of a
+//   storage that is not initial, whatever its flags.
 // - At the window's beginning the last operator before it has just ended: what it wrote is on the device
 //   only, what it read is on the device with a copy on the host, everything else that must still exist has a
 //   copy on the host and is on the device or not, as suits best. At the run's beginning the same holds for

@@ -1,0 +1,163 @@
+// No schedule that exhaustive search finds is faster than the bound.
+#include <doctest/doctest.h>
+
+#include <cstdint>
+#include <optional>
+
+#include "sim/bounds/brute_force.hpp"
+#include "sim/bounds/swap_path.hpp"
+#include "tests/sim/bound_programs.hpp"
+
+using namespace swaplab;
+using namespace swaplab::test;
+using namespace swaplab::unit_literals;
+
+namespace {
+
+constexpr std::int64_t kRates[] = {1'000'000'000, 500'000'000, 333'333'333, 2'000'000'000};
+
+SwapRates random_rates(Dice& dice) {
+  return {kRates[dice.in(0, 3)], kRates[dice.in(0, 3)]};
+}
+
+// Between the largest working set and the largest sum of bytes that must exist.
+Bytes random_budget(Dice& dice, const SwapPathBound& bound) {
+  const std::int64_t least = bound.at(0_B).smallest_budget.value;
+  return Bytes{dice.in(least, std::max(least, bound.required_peak().value))};
+}
+
+struct Tally {
+  int instances = 0, stalled = 0, infeasible = 0, violations = 0, tight = 0;
+  double ratios = 0, worst = 1;  // of the stalled ones, optimum / bound
+
+  void add(const SwapBound& bound, std::optional<Nanos> optimum) {
+    ++instances;
+    if (!optimum) {  // whole buffers may need more room than single operators do
+      ++infeasible;
+      return;
+    }
+    violations += *optimum < bound.total ? 1 : 0;
+    if (*optimum == bound.compute || bound.total == 0_ns) return;
+    ++stalled;
+    tight += *optimum == bound.total ? 1 : 0;
+    const double ratio = static_cast<double>(optimum->value) / static_cast<double>(bound.total.value);
+    ratios += ratio;
+    worst = std::max(worst, ratio);
+  }
+  double mean() const { return ratios / stalled; }
+};
+
+// Every storage of b bytes as b storages of one byte with the same accesses: bytes may move one by one.
+Program split_into_bytes(const Program& program) {
+  ProgramBuilder b;
+  std::vector<std::vector<std::uint32_t>> parts(program.slot_count());
+  for (std::uint32_t s = 0; s < program.slot_count(); ++s) {
+    for (std::int64_t i = 0; i < program.bytes[s].value; ++i) {
+      parts[s].push_back(b.storage(1, program.initial[s] != 0));
+    }
+  }
+  for (std::uint32_t op = 0; op < program.op_count(); ++op) {
+    std::vector<ProgramBuilder::Use> uses;
+    for (const Access& access : program.accesses_of(op)) {
+      for (const std::uint32_t part : parts[index(access.slot)]) uses.push_back({part, access.flags});
+    }
+    b.op(program.device_time[op].value, uses);
+  }
+  b.end_iteration();
+  return b.finish();
+}
+
+}  // namespace
+
+TEST_CASE("exhaustive search reproduces the hand-worked schedule") {
+  // As in the hand-worked bound, but whole buffers: 10 + 6 (out) + 10 + 3 (in) + 10.
+  ProgramBuilder b;
+  const auto A = b.storage(6), B = b.storage(6);
+  b.op(10, {{A, kWrite | kCreate}});
+  b.op(10, {{B, kWrite | kCreate}});
+  b.op(10, {{A, kRead}});
+  const Program program = b.finish();
+  const SwapRates rates{1'000'000'000, 2'000'000'000};
+  CHECK(brute_force_swap_time(program, 0, 3, 8_B, rates) == 39_ns);
+  CHECK(brute_force_swap_time(program, 0, 3, 12_B, rates) == 30_ns);
+  CHECK_FALSE(brute_force_swap_time(program, 0, 3, 5_B, rates));
+  CHECK(brute_force_swap_time(program, 2, 3, 8_B, rates) == 13_ns);
+  // Byte by byte, at 1 ns per byte each way, the bound of 10 + 4 + 10 + 4 + 10 is met exactly.
+  CHECK(brute_force_swap_time(split_into_bytes(program), 0, 3, 8_B, {1'000'000'000, 1'000'000'000}) == 38_ns);
+}
+
+TEST_CASE("no schedule of a whole run beats the bound") {
+  Dice dice(2024);
+  Tally tally;
+  while (tally.instances < 3000) {
+    const Program program = tiny_program(dice);
+    const SwapRates rates = random_rates(dice);
+    const SwapPathBound path(program, 0, program.op_count(), rates, {0, 0});
+    const SwapBound bound = path.at(random_budget(dice, path));
+    if (bound.budget == path.required_peak() && dice.chance(80)) continue;  // nothing to move: few suffice
+    REQUIRE(bound.feasible);
+    tally.add(bound, brute_force_swap_time(program, 0, program.op_count(), bound.budget, rates));
+  }
+  MESSAGE(tally.instances, " runs, ", tally.stalled, " with stalls, ", tally.infeasible,
+          " without a whole-buffer schedule; optimum/bound mean ", tally.mean(), ", worst ", tally.worst,
+          ", ", tally.tight, " equal");
+  CHECK(tally.violations == 0);
+  CHECK(tally.stalled > 1000);
+  CHECK(tally.tight > 100);
+  CHECK(tally.mean() < 1.3);
+}
+
+TEST_CASE("no schedule of a window inside a run beats the bound") {
+  Dice dice(77);
+  Tally tally;
+  while (tally.instances < 3000) {
+    const Program program = tiny_program(dice);
+    const SwapRates rates = random_rates(dice);
+    const auto first = static_cast<std::uint32_t>(dice.in(1, program.op_count() - 2));
+    const auto end = static_cast<std::uint32_t>(dice.in(first + 1, program.op_count()));
+    const SwapPathBound path(program, first, end, rates, {0, 0});
+    const SwapBound bound = path.at(random_budget(dice, path));
+    if (bound.budget == path.required_peak() && dice.chance(80)) continue;
+    tally.add(bound, brute_force_swap_time(program, first, end, bound.budget, rates));
+  }
+  MESSAGE(tally.instances, " windows, ", tally.stalled, " with stalls; optimum/bound mean ", tally.mean(),
+          ", worst ", tally.worst, ", ", tally.tight, " equal");
+  CHECK(tally.violations == 0);
+  CHECK(tally.stalled > 500);
+  CHECK(tally.tight > 50);
+}
+
+TEST_CASE("moving single bytes does not beat the bound either") {
+  Dice dice(5);
+  Tally tally;
+  double freedom = 0;
+  int compared = 0;
+  while (tally.instances < 300) {
+    const Program program = tiny_program(dice, {4, 7, 3, 4});
+    std::int64_t bytes = 0;
+    for (const Bytes b : program.bytes) bytes += b.value;
+    if (bytes > 8) continue;
+    const SwapRates rates = random_rates(dice);
+    const SwapPathBound path(program, 0, program.op_count(), rates, {0, 0});
+    const SwapBound bound = path.at(random_budget(dice, path));
+    if (bound.budget == path.required_peak()) continue;
+    const Program split = split_into_bytes(program);
+    CHECK(SwapPathBound(split, 0, split.op_count(), rates, {0, 0}).at(bound.budget).total == bound.total);
+    const auto bytewise = brute_force_swap_time(split, 0, split.op_count(), bound.budget, rates);
+    // Bytes can always move where an operator fits at all.
+    REQUIRE(bytewise);
+    tally.add(bound, bytewise);
+    const auto whole = brute_force_swap_time(program, 0, program.op_count(), bound.budget, rates);
+    // One byte takes a whole number of nanoseconds only at some rates; there splitting never costs time.
+    const auto whole_ns = [](std::int64_t rate) { return 1'000'000'000 % rate == 0; };
+    if (whole && whole_ns(rates.out) && whole_ns(rates.in)) {
+      CHECK(*bytewise <= *whole);
+      freedom += static_cast<double>(whole->value) / static_cast<double>(bytewise->value);
+      ++compared;
+    }
+  }
+  MESSAGE(tally.instances, " runs, ", tally.stalled, " with stalls; byte-wise optimum/bound mean ",
+          tally.mean(), ", worst ", tally.worst, "; whole buffers / bytes ", freedom / compared);
+  CHECK(tally.violations == 0);
+  CHECK(tally.stalled > 150);
+}
