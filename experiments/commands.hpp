@@ -1,0 +1,30 @@
+// The commands of the program. Each takes its own arguments and returns an exit code; errors are thrown.
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace swaplab {
+
+using Arguments = std::vector<std::string>;
+
+enum ExitCode : int {
+  kExitOk = 0,
+  kExitUsage = 2,
+  kExitInput = 3,
+  kExitOutput = 4,
+  kExitPolicy = 5,
+  kExitInvariant = 6,
+};
+
+int run_command(const Arguments& arguments);
+int trace_command(const Arguments& arguments);
+int policies_command(const Arguments& arguments);
+int machines_command(const Arguments& arguments);
+int allocator_command(const Arguments& arguments);
+
+// The first positional word must be one of `actions`; throws Error(usage) with a suggestion.
+std::string take_action(Arguments& arguments, const std::string& command,
+                        const std::vector<std::string>& actions);
+
+}  // namespace swaplab

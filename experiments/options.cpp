@@ -1,0 +1,45 @@
+#include "experiments/options.hpp"
+
+#include "trace/error.hpp"
+
+namespace po = boost::program_options;
+
+namespace swaplab {
+
+po::variables_map parse_options(const Arguments& arguments, const po::options_description& options,
+                                const std::string& positional) {
+  po::variables_map values;
+  try {
+    po::positional_options_description words;
+    if (!positional.empty()) words.add(positional.c_str(), -1);
+    using Style = po::command_line_style::style_t;
+    const int style = static_cast<int>(Style::unix_style) & ~static_cast<int>(Style::allow_guessing);
+    po::store(po::command_line_parser(arguments).options(options).positional(words).style(style).run(),
+              values);
+    po::notify(values);
+  } catch (const po::unknown_option& error) {
+    std::vector<std::string> names;
+    for (const auto& option : options.options()) names.push_back("--" + option->long_name());
+    throw Error(ErrorKind::usage, "unknown option '" + error.get_option_name() + "'" +
+                                      did_you_mean(error.get_option_name(), names));
+  } catch (const po::error& error) {
+    throw Error(ErrorKind::usage, error.what());
+  }
+  return values;
+}
+
+std::string take_action(Arguments& arguments, const std::string& command,
+                        const std::vector<std::string>& actions) {
+  std::string all;
+  for (const std::string& action : actions) all += (all.empty() ? "" : "|") + action;
+  if (arguments.empty()) throw Error(ErrorKind::usage, "swaplab " + command + " needs one of " + all);
+  const std::string word = arguments.front();
+  arguments.erase(arguments.begin());
+  for (const std::string& action : actions) {
+    if (action == word) return word;
+  }
+  throw Error(ErrorKind::usage, "unknown action '" + word + "' of 'swaplab " + command + "'" +
+                                    did_you_mean(word, actions) + "; expected " + all);
+}
+
+}  // namespace swaplab
