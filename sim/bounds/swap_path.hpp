@@ -48,7 +48,7 @@ SwapRates best_rates(const Machine& machine);
 
 struct SwapPathOptions {
   // Operators that stand for an iteration, chosen by weight; 0: all. Doubling it keeps the old ones.
-  std::uint32_t samples_per_iteration = 800;
+  std::uint32_t samples_per_iteration = 1600;
   // Longest edge in operators; 0: five quarters of the window's longest iteration.
   std::uint32_t edge_span = 0;
 };
