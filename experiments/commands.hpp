@@ -22,6 +22,7 @@ int trace_command(const Arguments& arguments);
 int policies_command(const Arguments& arguments);
 int machines_command(const Arguments& arguments);
 int allocator_command(const Arguments& arguments);
+int check_schedule_command(const Arguments& arguments);
 
 // The first positional word must be one of `actions`; throws Error(usage) with a suggestion.
 std::string take_action(Arguments& arguments, const std::string& command,

@@ -15,6 +15,7 @@ usage: swaplab COMMAND [options]        (swaplab COMMAND --help teaches each)
   trace       info | check | convert: what a recording holds, whether it is consistent
   policies    list | show NAME: what decides, what it needs to know, its parameters
   machines    list | show NAME: device memory, links and API costs, each with its source
+  check-schedule FILE   verifies a schedule against its trace, independently of the engine
   allocator   replay: what PyTorch's caching allocator does with a request log
 
 example:
@@ -50,12 +51,13 @@ int dispatch(swaplab::Arguments arguments) {
     std::puts("swaplab 0.1.0");
     return swaplab::kExitOk;
   }
-  const std::string command =
-      swaplab::take_action(arguments, "COMMAND", {"run", "trace", "policies", "machines", "allocator"});
+  const std::string command = swaplab::take_action(
+      arguments, "COMMAND", {"run", "trace", "policies", "machines", "allocator", "check-schedule"});
   if (command == "run") return swaplab::run_command(arguments);
   if (command == "trace") return swaplab::trace_command(arguments);
   if (command == "policies") return swaplab::policies_command(arguments);
   if (command == "machines") return swaplab::machines_command(arguments);
+  if (command == "check-schedule") return swaplab::check_schedule_command(arguments);
   return swaplab::allocator_command(arguments);
 }
 
