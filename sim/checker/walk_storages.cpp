@@ -83,7 +83,10 @@ void Walk::check_copy_in(std::uint64_t e, std::uint32_t life) {
 std::uint32_t Walk::life_for_acquire(std::uint32_t storage, Bytes bytes) const {
   std::uint32_t found = kNever;
   for (const std::uint32_t life : facts_.lives_of_storage(storage)) {
-    if (live(life) && (found == kNever || facts_.lives[life].bytes == bytes)) found = life;
+    if (!live(life)) continue;
+    // The size tells them apart; a size that fits neither is held against the later one.
+    if (found == kNever || facts_.lives[life].bytes == bytes || facts_.lives[found].bytes != bytes)
+      found = life;
   }
   return found;
 }
