@@ -37,7 +37,8 @@ struct Schedule {
   std::string machine_json;
   std::string policy, allocator;
   Bytes budget;
-  std::vector<StorageId> initial_device, initial_host;  // where storages were at the start
+  // Where storages were at the start. Those on the device hold their bytes without an acquire entry.
+  std::vector<StorageId> initial_device, initial_host;
   std::vector<ScheduleEntry> entries;
   // What the run claims; the checker recomputes it.
   RunResult result;

@@ -21,6 +21,7 @@ Walk::Walk(const Schedule& schedule, const Trace& trace, const Facts& facts, con
 
 WalkResult Walk::run() {
   place_initial();
+  result_.iterations.front().peak_acquired = acquired_;
   enter_position();
   for (std::uint64_t e = 0; e < schedule_.entries.size(); ++e) check_entry(e);
   check_end();
@@ -60,9 +61,10 @@ void Walk::place_initial() {
     findings_.expect(placed[life]++ == 0, whole,
                      [&] { return "initial placement: " + storage_text(life) + " is placed twice"; });
     if (!on_host) {
-      contents_[life].placed_on_device = true;
+      if (placed[life] == 1) open_residency(life, whole, true);
       return;
     }
+    if (placed[life] > 1) return;
     contents_[life].host_valid = true;
     contents_[life].counted_on_host = true;
     only_on_host_ += facts_.lives[life].bytes;
@@ -70,6 +72,10 @@ void Walk::place_initial() {
   for (const StorageId s : schedule_.initial_device) place(s, false);
   for (const StorageId s : schedule_.initial_host) place(s, true);
   result_.peak_only_on_host = only_on_host_;
+  findings_.expect(acquired_ <= schedule_.budget, whole, [&] {
+    return "initial placement: " + bytes_text(acquired_) + " on the device, more than the budget of " +
+           bytes_text(schedule_.budget);
+  });
   const bool started = std::any_of(schedule_.entries.begin(), schedule_.entries.end(),
                                    [](const ScheduleEntry& e) { return e.kind == ScheduleKind::op; });
   if (!started && schedule_.result.outcome != Outcome::ok) return;  // ended while placing them
@@ -149,7 +155,6 @@ void Walk::check_operator(std::uint64_t e) {
     ++result_.operators;
     enter_position();
   }
-  if (op == 0) check_first_operator(e);
   for (const std::uint32_t life : facts_.born[op]) {
     if (facts_.lives[life].death == op) continue;  // came and went in the gap
     findings_.expect(contents_[life].ever_acquired, e, [&] {

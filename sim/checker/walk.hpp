@@ -18,7 +18,7 @@ namespace swaplab::checker {
 // from the start of the first kernel or copy on them to the end of the last.
 struct Residency {
   std::uint32_t life;
-  std::uint64_t acquired;  // entry
+  std::uint64_t acquired;  // entry; entries.size() for those there from the start
   Bytes bytes;
   bool from_start = false;  // holds content at time 0
   bool released = false;
@@ -57,15 +57,14 @@ class Walk {
   struct Content {
     std::uint32_t residency = kNever;  // open one
     bool ever_acquired = false;
-    bool placed_on_device = false;  // initial
-    bool on_device = false;         // the open residency holds the current version
-    Nanos ready{0};                 // since when, if it came from the host
-    std::uint64_t version = 0;      // counts writes
-    Nanos written{0};               // end of the kernel that wrote the version
-    Nanos accessed{0};              // end of the last kernel on it
-    Nanos copied_out{0};            // end of the last copy to the host, of any version
-    bool host_valid = false;        // the host has, or gets, the current version
-    Nanos host_ready{0};            // since when
+    bool on_device = false;     // the open residency holds the current version
+    Nanos ready{0};             // since when, if it came from the host
+    std::uint64_t version = 0;  // counts writes
+    Nanos written{0};           // end of the kernel that wrote the version
+    Nanos accessed{0};          // end of the last kernel on it
+    Nanos copied_out{0};        // end of the last copy to the host, of any version
+    bool host_valid = false;    // the host has, or gets, the current version
+    Nanos host_ready{0};        // since when
     bool counted_on_host = false;
   };
 
@@ -80,7 +79,7 @@ class Walk {
   void check_copy_in(std::uint64_t e, std::uint32_t life);
   void check_acquire(std::uint64_t e);
   void check_release(std::uint64_t e);
-  void check_first_operator(std::uint64_t e);
+  void open_residency(std::uint32_t life, std::uint64_t e, bool from_start);
   void check_end();
   std::uint32_t life_for_acquire(std::uint32_t storage, Bytes bytes) const;
   void touch(std::uint32_t residency, Nanos start, Nanos end);

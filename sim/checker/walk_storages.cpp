@@ -91,6 +91,19 @@ std::uint32_t Walk::life_for_acquire(std::uint32_t storage, Bytes bytes) const {
   return found;
 }
 
+// In its first residency a storage has the content it is born with, unless it starts on the host.
+void Walk::open_residency(std::uint32_t life, std::uint64_t e, bool from_start) {
+  Content& content = contents_[life];
+  content.on_device = !content.ever_acquired && !content.host_valid;
+  content.ever_acquired = true;
+  content.residency = static_cast<std::uint32_t>(result_.residencies.size());
+  const Life& l = facts_.lives[life];
+  result_.residencies.push_back({life, e, l.bytes, from_start});
+  open_[l.storage] = life;
+  acquired_ += l.bytes;
+  leave_host(life);
+}
+
 void Walk::check_acquire(std::uint64_t e) {
   const ScheduleEntry& entry = schedule_.entries[e];
   host_now_ = std::max(host_now_, entry.start);
@@ -105,22 +118,7 @@ void Walk::check_acquire(std::uint64_t e) {
     return text() + ": expected its size of " + bytes_text(facts_.lives[life].bytes) + ", found " +
            bytes_text(entry.bytes);
   });
-  Content& content = contents_[life];
-  Residency residency{life, e, facts_.lives[life].bytes};
-  if (!content.ever_acquired && !content.host_valid) {
-    content.on_device = true;  // born here: new, or with the content it came with
-    residency.from_start = facts_.lives[life].initial;
-    if (residency.from_start) {
-      findings_.expect(content.placed_on_device && result_.operators == 0, e,
-                       [&] { return text() + ": it is not among those placed on the device at the start"; });
-    }
-  }
-  leave_host(life);
-  content.ever_acquired = true;
-  content.residency = static_cast<std::uint32_t>(result_.residencies.size());
-  open_[entry.index] = life;
-  result_.residencies.push_back(residency);
-  acquired_ += residency.bytes;
+  open_residency(life, e, false);
   findings_.expect(acquired_ <= schedule_.budget, e, [&] {
     return text() + ": " + bytes_text(acquired_) + " are acquired, more than the budget of " +
            bytes_text(schedule_.budget);
@@ -159,15 +157,6 @@ void Walk::check_release(std::uint64_t e) {
     content.counted_on_host = true;
     only_on_host_ += l.bytes;
     result_.peak_only_on_host = std::max(result_.peak_only_on_host, only_on_host_);
-  }
-}
-
-void Walk::check_first_operator(std::uint64_t e) {
-  for (std::uint32_t life = 0; life < facts_.lives.size() && facts_.lives[life].initial; ++life) {
-    if (!contents_[life].placed_on_device) continue;
-    findings_.expect(contents_[life].ever_acquired, e, [&] {
-      return storage_text(life) + " is placed on the device at the start but never took device bytes";
-    });
   }
 }
 

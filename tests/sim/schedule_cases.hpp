@@ -94,27 +94,26 @@ inline Schedule worked_schedule(const Trace& trace) {
   s.initial_device = {StorageId{0}};
   s.initial_host = {StorageId{1}};
   s.entries = {
-      entry(K::acquire, 0, 100, 0, 0),       // 0: w
-      entry(K::acquire, 2, 100, 0, 0),       // 1: a
-      entry(K::op, 0, 0, 0, 10),             // 2
-      entry(K::copy_out, 0, 100, 0, 100),    // 3: w has its first content
-      entry(K::release, 0, 100, 0, 0),       // 4
-      entry(K::acquire, 3, 100, 0, 0),       // 5: b
-      entry(K::acquire, 1, 100, 0, 0),       // 6: v
-      entry(K::copy_in, 1, 100, 100, 200),   // 7
-      entry(K::op, 1, 0, 200, 210),          // 8
-      entry(K::op, 2, 0, 210, 220),          // 9: second version of a
-      entry(K::release, 3, 100, 0, 0),       // 10: b is freed
-      entry(K::release, 1, 100, 0, 0),       // 11: v is still valid on the host
-      entry(K::acquire, 4, 50, 0, 0),        // 12: c
-      entry(K::acquire, 0, 100, 0, 0),       // 13: w, into the bytes of v, free from 210 on
-      entry(K::copy_in, 0, 100, 210, 310),   // 14
-      entry(K::op, 3, 0, 310, 320),          // 15
-      entry(K::op, 4, 0, 0, 0),              // 16: a view
-      entry(K::copy_out, 2, 100, 220, 320),  // 17: a, complete since 220; only readers follow
-      entry(K::release, 2, 100, 0, 0),       // 18
-      entry(K::op, 5, 0, 320, 330),          // 19: second version of w
-      entry(K::release, 4, 50, 0, 0),        // 20: c is freed
+      entry(K::acquire, 2, 100, 0, 0),       // 0: a, beside w
+      entry(K::op, 0, 0, 0, 10),             // 1
+      entry(K::copy_out, 0, 100, 0, 100),    // 2: w has its first content
+      entry(K::release, 0, 100, 0, 0),       // 3
+      entry(K::acquire, 3, 100, 0, 0),       // 4: b
+      entry(K::acquire, 1, 100, 0, 0),       // 5: v
+      entry(K::copy_in, 1, 100, 100, 200),   // 6
+      entry(K::op, 1, 0, 200, 210),          // 7
+      entry(K::op, 2, 0, 210, 220),          // 8: second version of a
+      entry(K::release, 3, 100, 0, 0),       // 9: b is freed
+      entry(K::release, 1, 100, 0, 0),       // 10: v is still valid on the host
+      entry(K::acquire, 4, 50, 0, 0),        // 11: c
+      entry(K::acquire, 0, 100, 0, 0),       // 12: w, into the bytes of v, free from 210 on
+      entry(K::copy_in, 0, 100, 210, 310),   // 13
+      entry(K::op, 3, 0, 310, 320),          // 14
+      entry(K::op, 4, 0, 0, 0),              // 15: a view
+      entry(K::copy_out, 2, 100, 220, 320),  // 16: a, complete since 220; only readers follow
+      entry(K::release, 2, 100, 0, 0),       // 17
+      entry(K::op, 5, 0, 320, 330),          // 18: second version of w
+      entry(K::release, 4, 50, 0, 0),        // 19: c is freed
   };
   IterationMetrics first, second;
   first.number = 0;

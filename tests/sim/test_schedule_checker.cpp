@@ -67,26 +67,27 @@ TEST_CASE("schedule checker: header, placement and order of operators") {
            [](Schedule& s) { s.initial_device.push_back(StorageId{2}); }},
           {"storage 77 is not a device storage",
            [](Schedule& s) { s.initial_host.push_back(StorageId{77}); }},
-          {"placed on the device at the start but never took device bytes", [](Schedule& s) { erase(s, 0); }},
-          {"acquire of storage 1: it is not among those placed on the device",
-           [](Schedule& s) { s.initial_host.clear(); }},
-          {"from -1 ns to 10 ns is no interval", [](Schedule& s) { s.entries[2].start = Nanos{-1}; }},
-          {"is no interval", [](Schedule& s) { s.entries[9].end = Nanos{209}; }},
-          {"operator 6 does not exist", [](Schedule& s) { s.entries[19].index = 6; }},
-          {"storage 5 does not exist", [](Schedule& s) { s.entries[1].index = 5; }},
+          {"acquire of storage 0: it has bytes on the device already",
+           [](Schedule& s) { insert(s, 0, entry(K::acquire, 0, 100, 0, 0)); }},
+          {"initial placement: 100 B on the device, more than the budget of 99 B",
+           [](Schedule& s) { s.budget = Bytes{99}; }},
+          {"from -1 ns to 10 ns is no interval", [](Schedule& s) { s.entries[1].start = Nanos{-1}; }},
+          {"is no interval", [](Schedule& s) { s.entries[8].end = Nanos{209}; }},
+          {"operator 6 does not exist", [](Schedule& s) { s.entries[18].index = 6; }},
+          {"storage 5 does not exist", [](Schedule& s) { s.entries[0].index = 5; }},
           {"host order: starts at 0 ns, but the host issued it after an entry at 5 ns",
-           [](Schedule& s) { shift(s.entries[1], 5); }},
-          {"expected operator 2, found operator 3", [](Schedule& s) { erase(s, 9); }},
+           [](Schedule& s) { shift(s.entries[0], 5); }},
+          {"expected operator 2, found operator 3", [](Schedule& s) { erase(s, 8); }},
           {"expected operator 3, found operator 2 (test.kernel)",
-           [](Schedule& s) { insert(s, 10, s.entries[9]); }},
-          {"issues all 6, found 5", [](Schedule& s) { erase(s, 19); }},
-          {"expected on stream 0, found on stream 3", [](Schedule& s) { s.entries[8].stream = 3; }},
+           [](Schedule& s) { insert(s, 9, s.entries[8]); }},
+          {"issues all 6, found 5", [](Schedule& s) { erase(s, 18); }},
+          {"expected on stream 0, found on stream 3", [](Schedule& s) { s.entries[7].stream = 3; }},
           {"operator 4 (test.view) runs no kernel but takes 7 ns",
-           [](Schedule& s) { s.entries[16].end = Nanos{7}; }},
+           [](Schedule& s) { s.entries[15].end = Nanos{7}; }},
           {"operator 2 (test.kernel) starts at 209 ns, before its stream's previous kernel ends at 210 ns",
-           [](Schedule& s) { shift(s.entries[9], -1); }},
-          {"its kernel takes 10 ns, found 9 ns", [](Schedule& s) { s.entries[9].end -= Nanos{1}; }},
-          {"its kernel takes 10 ns, found 11 ns", [](Schedule& s) { s.entries[19].end += Nanos{1}; }},
+           [](Schedule& s) { shift(s.entries[8], -1); }},
+          {"its kernel takes 10 ns, found 9 ns", [](Schedule& s) { s.entries[8].end -= Nanos{1}; }},
+          {"its kernel takes 10 ns, found 11 ns", [](Schedule& s) { s.entries[18].end += Nanos{1}; }},
       });
 }
 
@@ -95,54 +96,54 @@ TEST_CASE("schedule checker: content and copies") {
   check_mutations(
       trace, test::worked_schedule(trace),
       {
-          {"storage 3 has no bytes on the device when it is accessed", [](Schedule& s) { erase(s, 5); }},
+          {"storage 3 has no bytes on the device when it is accessed", [](Schedule& s) { erase(s, 4); }},
           {"storage 3 is allocated before operator 1 (test.kernel) but never took",
-           [](Schedule& s) { erase(s, 5); }},
+           [](Schedule& s) { erase(s, 4); }},
           {"storage 1 'w1' is accessed, but its content (version 0) is not on the device",
-           [](Schedule& s) { erase(s, 7); }},
+           [](Schedule& s) { erase(s, 6); }},
           {"storage 1 'w1' is accessed at 200 ns, before its copy to the device ends at 201 ns",
-           [](Schedule& s) { shift(s.entries[7], 1); }},
+           [](Schedule& s) { shift(s.entries[6], 1); }},
           {"storage 0 'w0' is accessed at 309 ns, before its copy to the device ends at 310 ns",
-           [](Schedule& s) { shift(s.entries[15], -1); }},
+           [](Schedule& s) { shift(s.entries[14], -1); }},
           // A reader after the copy was submitted, and a writer.
           {"copy to the host of storage 2 starts at 219 ns, before the kernel that writes version 2 ends at "
            "220 ns",
-           [](Schedule& s) { shift(s.entries[17], -1); }},
+           [](Schedule& s) { shift(s.entries[16], -1); }},
           {"storage 0 'w0' is written at 320 ns, while its copy to the host runs until 520 ns",
-           [](Schedule& s) { insert(s, 19, entry(K::copy_out, 0, 100, 420, 520)); }},
+           [](Schedule& s) { insert(s, 18, entry(K::copy_out, 0, 100, 420, 520)); }},
           {"copy to the device of storage 0 'w0' starts at 50 ns, before the copy to the host ends at 100 ns",
-           [](Schedule& s) { s.entries[14].start = Nanos{50}, s.entries[14].end = Nanos{150}; }},
+           [](Schedule& s) { s.entries[13].start = Nanos{50}, s.entries[13].end = Nanos{150}; }},
           {"copy to the device of storage 0 'w0': the host has no copy of version 0",
-           [](Schedule& s) { erase(s, 3); }},
-          {"it lives on, but version 0 is neither on the host", [](Schedule& s) { erase(s, 3); }},
-          {"release of storage 2: it lives on, but version 2 is neither", [](Schedule& s) { erase(s, 17); }},
+           [](Schedule& s) { erase(s, 2); }},
+          {"it lives on, but version 0 is neither on the host", [](Schedule& s) { erase(s, 2); }},
+          {"release of storage 2: it lives on, but version 2 is neither", [](Schedule& s) { erase(s, 16); }},
           {"release of storage 0: it lives on, but version 1 is neither",  // the host's copy went stale
-           [](Schedule& s) { insert(s, 21, entry(K::release, 0, 100, 0, 0)); }},
+           [](Schedule& s) { insert(s, 20, entry(K::release, 0, 100, 0, 0)); }},
           {"copy to the host of storage 1 'w1': its content is not on the device",
-           [](Schedule& s) { insert(s, 7, entry(K::copy_out, 1, 100, 100, 200)); }},
+           [](Schedule& s) { insert(s, 6, entry(K::copy_out, 1, 100, 100, 200)); }},
           {"copy to the host of storage 1 'w1' starts at 150 ns, before its copy to the device ends at 200 "
            "ns",
-           [](Schedule& s) { insert(s, 8, entry(K::copy_out, 1, 100, 150, 250)); }},
+           [](Schedule& s) { insert(s, 7, entry(K::copy_out, 1, 100, 150, 250)); }},
           {"copy to the device of storage 2: its content is on the device already",
-           [](Schedule& s) { insert(s, 9, entry(K::copy_in, 2, 100, 200, 300)); }},
+           [](Schedule& s) { insert(s, 8, entry(K::copy_in, 2, 100, 200, 300)); }},
           {"copy to the device of storage 0 starts at 199 ns, before the previous copy in its direction ends "
            "at 200",
-           [](Schedule& s) { s.entries[14].start = Nanos{199}, s.entries[14].end = Nanos{299}; }},
+           [](Schedule& s) { s.entries[13].start = Nanos{199}, s.entries[13].end = Nanos{299}; }},
           {"copy to the host of storage 2 starts at 99 ns, before the previous copy in its direction ends at "
            "100",
-           [](Schedule& s) { s.entries[17].start = Nanos{99}, s.entries[17].end = Nanos{199}; }},
+           [](Schedule& s) { s.entries[16].start = Nanos{99}, s.entries[16].end = Nanos{199}; }},
           {"copy to the device of storage 1: 100 B take 100 ns, found 99 ns",
-           [](Schedule& s) { s.entries[7].end -= Nanos{1}; }},
+           [](Schedule& s) { s.entries[6].end -= Nanos{1}; }},
           {"copy to the host of storage 0: 100 B take 100 ns, found 101 ns",
-           [](Schedule& s) { s.entries[3].end += Nanos{1}; }},
+           [](Schedule& s) { s.entries[2].end += Nanos{1}; }},
           {"copy to the host of storage 0: expected its size of 100 B, found 99 B",
-           [](Schedule& s) { s.entries[3].bytes = Bytes{99}; }},
+           [](Schedule& s) { s.entries[2].bytes = Bytes{99}; }},
           {"copy to the host of storage 4: it has no bytes on the device",
-           [](Schedule& s) { insert(s, 21, entry(K::copy_out, 4, 50, 320, 370)); }},
+           [](Schedule& s) { insert(s, 20, entry(K::copy_out, 4, 50, 320, 370)); }},
           {"copy to the host of storage 3: it is not live",
            [](Schedule& s) {
-             erase(s, 10);
-             insert(s, 16, entry(K::copy_out, 3, 100, 220, 320));
+             erase(s, 9);
+             insert(s, 15, entry(K::copy_out, 3, 100, 220, 320));
            }},
       });
 }
@@ -153,26 +154,26 @@ TEST_CASE("schedule checker: device bytes") {
       trace, test::worked_schedule(trace),
       {
           {"acquire of storage 4: it is not live",
-           [](Schedule& s) { insert(s, 3, entry(K::acquire, 4, 50, 0, 0)); }},
+           [](Schedule& s) { insert(s, 2, entry(K::acquire, 4, 50, 0, 0)); }},
           {"acquire of storage 3: it is not live",
-           [](Schedule& s) { insert(s, 16, entry(K::acquire, 3, 100, 0, 0)); }},
+           [](Schedule& s) { insert(s, 15, entry(K::acquire, 3, 100, 0, 0)); }},
           {"acquire of storage 2: it has bytes on the device already",
-           [](Schedule& s) { insert(s, 3, entry(K::acquire, 2, 100, 0, 0)); }},
+           [](Schedule& s) { insert(s, 2, entry(K::acquire, 2, 100, 0, 0)); }},
           {"acquire of storage 4: expected its size of 50 B, found 51 B",
-           [](Schedule& s) { s.entries[12].bytes = Bytes{51}; }},
+           [](Schedule& s) { s.entries[11].bytes = Bytes{51}; }},
           {"release of storage 3: it has no bytes on the device",
-           [](Schedule& s) { insert(s, 11, s.entries[10]); }},
+           [](Schedule& s) { insert(s, 10, s.entries[9]); }},
           {"release of storage 4: expected the 50 B that it acquired, found 40 B",
-           [](Schedule& s) { s.entries[20].bytes = Bytes{40}; }},
-          {"storage 4 died but never released", [](Schedule& s) { erase(s, 20); }},
+           [](Schedule& s) { s.entries[19].bytes = Bytes{40}; }},
+          {"storage 4 died but never released", [](Schedule& s) { erase(s, 19); }},
           {"acquire of storage 1: 300 B are acquired, more than the budget of 299 B",
            [](Schedule& s) { s.budget = Bytes{299}; }},
           // v leaves at 210, so w cannot come in at 209.
           {"occupancy: storage 0 comes into use at 209 ns and makes it 400 B, more than the budget of 300 B",
-           [](Schedule& s) { shift(s.entries[14], -1); }},
+           [](Schedule& s) { shift(s.entries[13], -1); }},
           // The bytes of w are still being read until 150.
           {"occupancy: storage 3 comes into use at 200 ns and makes it 400 B",
-           [](Schedule& s) { s.entries[3].start = Nanos{150}, s.entries[3].end = Nanos{250}; }},
+           [](Schedule& s) { s.entries[2].start = Nanos{150}, s.entries[2].end = Nanos{250}; }},
       });
 }
 
@@ -248,7 +249,7 @@ TEST_CASE("schedule checker: runs that ended early") {
   const Trace trace = test::worked_trace();
   Schedule cut = test::worked_schedule(trace);
   cut.result.outcome = Outcome::out_of_memory;
-  cut.entries.resize(12);
+  cut.entries.resize(11);
   cut.result.iterations.pop_back();
   const ScheduleCheck check = check_schedule(cut, trace);
   CHECK_MESSAGE(check.finding_count == 0, all_messages(check));
@@ -314,18 +315,18 @@ TEST_CASE("schedule checker: interference allows longer, never shorter") {
   machine.interference.kernel_during_h2d = 900'000;
   machine.interference.d2h_during_h2d = 900'000;
   s.machine_json = machine_json(machine);
-  s.entries[19].end += Nanos{3};  // the last kernel
-  s.entries[17].end += Nanos{2};  // the last copy to the host
+  s.entries[18].end += Nanos{3};  // the last kernel
+  s.entries[16].end += Nanos{2};  // the last copy to the host
   s.result.iterations[1].end += Nanos{3};
   s.result.iterations[1].compute_busy += Nanos{3};
   check_mutations(
       trace, s,
       {
           {"its kernel takes at least 10 ns, found 9 ns",
-           [](Schedule& m) { m.entries[19].end = Nanos{329}; }},
-          {"100 B take at least 100 ns, found 99 ns", [](Schedule& m) { m.entries[17].end = Nanos{319}; }},
+           [](Schedule& m) { m.entries[18].end = Nanos{329}; }},
+          {"100 B take at least 100 ns, found 99 ns", [](Schedule& m) { m.entries[16].end = Nanos{319}; }},
           {"copy to the device of storage 1: 100 B take 100 ns, found 101 ns",
-           [](Schedule& m) { m.entries[7].end += Nanos{1}; }},
+           [](Schedule& m) { m.entries[6].end += Nanos{1}; }},
       });
 }
 

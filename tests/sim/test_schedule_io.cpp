@@ -27,9 +27,9 @@ Schedule rich_schedule() {
   s.trace_path = "a \"quoted\" path";
   s.trace_hash = std::numeric_limits<std::uint64_t>::max();
   s.times = TimeSource::model;
-  s.entries[3].bytes = Bytes{9007199254740993};  // 2^53 + 1
-  s.entries[3].end = Nanos{std::numeric_limits<std::int64_t>::max()};
-  s.entries[2].stream = 65535;
+  s.entries[2].bytes = Bytes{9007199254740993};  // 2^53 + 1
+  s.entries[2].end = Nanos{std::numeric_limits<std::int64_t>::max()};
+  s.entries[1].stream = 65535;
   s.result.outcome = Outcome::out_of_memory;
   s.result.explanation = "line one\nline two";
   s.result.smallest_budget = Bytes{9007199254740993};
@@ -130,16 +130,16 @@ TEST_CASE("schedule files: one error that says where and what was expected") {
   expect(replaced("\"times\":\"trace\"", "\"times\":\"clock\""),
          "header.times: expected one of 'trace', 'model'");
   expect(replaced("\"policy\":", "\"extra\":1,\"policy\":"), "header: has unknown fields");
-  expect(replaced("[\"acquire\",0", "[\"acquires\",0"), "2: entry kind 'acquires' is unknown");
-  expect(replaced("[\"acquire\",0,", "[\"acquire\","), "2: 'acquire' entry: expected 4 elements, found 3");
-  expect(replaced("[\"acquire\",0", "[\"acquire\",-1"),
+  expect(replaced("[\"acquire\",2", "[\"acquires\",2"), "2: entry kind 'acquires' is unknown");
+  expect(replaced("[\"acquire\",2,", "[\"acquire\","), "2: 'acquire' entry: expected 4 elements, found 3");
+  expect(replaced("[\"acquire\",2", "[\"acquire\",-1"),
          "2: entry id: expected an integer from 0 to 4294967295");
   expect(replaced("[\"op\",0,0", "[\"op\",0,65536"), "entry stream: expected an integer from 0 to 65535");
-  expect(replaced("[\"op\",0,0", "[\"op\",0,NaN"), "4: expected one JSON value");
-  expect(replaced("[\"op\",0,0", "[\"op\",0,1e3"), "4: entry stream: expected an integer");
+  expect(replaced("[\"op\",0,0", "[\"op\",0,NaN"), "3: expected one JSON value");
+  expect(replaced("[\"op\",0,0", "[\"op\",0,1e3"), "3: entry stream: expected an integer");
   expect(replaced("\"outcome\":\"ok\"", "\"outcome\":\"fine\""),
          "result.outcome: expected one of 'ok', 'infeasible'");
-  expect(replaced("{\"end\":21", "{\"end\":20"), "the end line counts 20 entries, the file has 21");
+  expect(replaced("{\"end\":20", "{\"end\":19"), "the end line counts 19 entries, the file has 20");
   expect(text + "[\"op\",6,0,0,0]\n", "nothing may follow the end line");
   // Cut after any line, and within one.
   for (std::size_t at = text.find('\n') + 1; at < text.size(); at = text.find('\n', at) + 1) {
