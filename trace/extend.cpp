@@ -264,6 +264,13 @@ class Extender {
                                           " B) of an earlier one, and leaves none of its kind behind");
       }
     }
+    // What the last repetition left and nobody consumes is replaced by this one's: a gradient that the
+    // recorded iteration did not find, say, because its expert had been idle before.
+    for (const StorageId b : loose) {
+      if (taken[index(b)] != 0) continue;
+      builder_.free(b);
+      live_[index(b)] = 0;
+    }
     // The segment's own storages are about to be born again.
     for (std::uint32_t s = 0; s < born.size(); ++s) {
       if (born[s] != 0) alive_[s] = 0;
