@@ -14,12 +14,18 @@ std::optional<RunEnded> Executor<Device, Memory>::run(Policy& policy) {
     plan_ = policy.start(*this, *this);
     std::uint32_t iteration = 0;
     const bool hooked = has(needs_, Needs::op_events);
+    const auto end_iterations = [&](std::uint32_t issued) {  // several where some have no operator
+      while (iteration < program_.iterations.size() && program_.iterations[iteration].end_op <= issued) {
+        end_iteration(policy, iteration++);
+      }
+    };
+    end_iterations(0);
     for (op_ = 0; op_ < program_.op_count(); ++op_) {
       for (const Access& access : program_.accesses_of(op_)) slots_[index(access.slot)].pinned_for = op_;
       const bool plan_due = plan_next_ < plan_.steps.size() && plan_.steps[plan_next_].position <= op_;
       run_gap(op_, policy, plan_due || hooked);
       issue(op_);
-      if (op_ + 1 == program_.iterations[iteration].end_op) end_iteration(policy, iteration++);
+      end_iterations(op_ + 1);
     }
     run_gap(op_, policy, false);
   } catch (const RunEnded& ended) {
@@ -111,6 +117,9 @@ void Executor<Device, Memory>::issue(std::uint32_t op) {
       const std::uint32_t s = index(access.slot);
       SlotState& state = slots_[s];
       state.last_use = op;
+      // Tickets belong to last_stream. A reader on another stream waited for the writer, so its own
+      // completion stands for the writer's.
+      if (state.last_stream != stream) state.last_write_ticket = ticket;
       state.last_stream = stream;
       state.last_use_ticket = ticket;
       if ((access.flags & kWrite) != 0) {
@@ -244,6 +253,9 @@ void Executor<Device, Memory>::allocate(Slot slot) {
   state.residency = Residency::device;
   state.last_use = op_;
   state.last_stream = program_.home_stream[index(slot)];
+  // Content that no kernel writes (a resize, an external storage) is there once the bytes are: when
+  // the home stream has passed their last user. A copy to the host must not start before.
+  state.last_write_ticket = device_.issued(state.last_stream);
   append_recent(index(slot));
 }
 
