@@ -47,3 +47,5 @@ BENCHMARK(one_budget)
     ->Args({10, 800})
     ->Args({10, 1600})
     ->Unit(benchmark::kMillisecond);
+
+BENCHMARK_MAIN();  // the test library that is linked for its helpers has a main of its own
