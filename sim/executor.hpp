@@ -127,6 +127,7 @@ class Executor final : public View, public Actions {
   bool release_oldest_outgoing();
   void require_host_block(Slot slot);
   void wait(std::uint16_t lane, std::uint16_t on, Ticket ticket);
+  void order_after(std::uint16_t on, Ticket ticket);
   std::uint32_t log(ScheduleKind kind, std::uint32_t id, Bytes bytes, std::uint16_t stream);
   void end_iteration(Policy& policy, std::uint32_t which);
   std::string describe(Slot slot) const;

@@ -253,9 +253,9 @@ void Executor<Device, Memory>::allocate(Slot slot) {
   state.residency = Residency::device;
   state.last_use = op_;
   state.last_stream = program_.home_stream[index(slot)];
-  // Content that no kernel writes (a resize, an external storage) is there once the bytes are: when
-  // the home stream has passed their last user. A copy to the host must not start before.
-  state.last_write_ticket = device_.issued(state.last_stream);
+  // Content that no kernel writes (a resize, an external storage) is there once the bytes are: after
+  // their last user. A copy to the host must not start before.
+  state.last_write_ticket = state.last_use_ticket;
   append_recent(index(slot));
 }
 
@@ -280,13 +280,14 @@ template <class Device, class Memory>
 void Executor<Device, Memory>::hand_on(Slot slot) {
   SlotState& state = slots_[index(slot)];
   const std::uint16_t home = program_.home_stream[index(slot)];
-  // The tag has no place for a copy in that nobody waited for yet, nor for another stream's kernel:
-  // make the home stream wait, which orders every later user of these bytes.
-  if (state.in_ticket != 0) wait(home, in_lane_, state.in_ticket);
-  if (state.last_stream != home) wait(home, state.last_stream, state.last_use_ticket);
-  const Ticket compute = state.last_stream == home ? state.last_use_ticket : device_.issued(home);
+  // The tag has no place for a copy in that nobody waited for, nor for another stream's kernel: order
+  // everything that is issued from now on behind them.
+  if (state.in_ticket > waited_[home * (out_lane_ + 2u) + in_lane_]) order_after(in_lane_, state.in_ticket);
+  if (state.last_stream != home) order_after(state.last_stream, state.last_use_ticket);
+  const Ticket compute = state.last_stream == home ? state.last_use_ticket : 0;
   memory_.give(state.block, size(slot), home, {compute, state.out_ticket});
   state.in_ticket = state.out_ticket = state.last_use_ticket = state.last_write_ticket = 0;
+  state.last_stream = home;
   log(ScheduleKind::release, index(program_.origin[index(slot)]), size(slot), 0);
 }
 
@@ -319,6 +320,7 @@ template <class Device, class Memory>
 bool Executor<Device, Memory>::take(Slot slot, MemoryUser user, bool forced) {
   const Bytes bytes = size(slot);
   const std::uint16_t home = program_.home_stream[index(slot)];
+  SlotState& state = slots_[index(slot)];
   bool fragmented = false;
   for (;;) {
     const bool easy = memory_.fits(bytes) && memory_.could_take(bytes, home);
@@ -327,9 +329,16 @@ bool Executor<Device, Memory>::take(Slot slot, MemoryUser user, bool forced) {
       const auto block = memory_.take(bytes, home, user, [&](std::uint16_t stream, const ReuseTag& tag) {
         wait(lane, stream, tag.compute);
         wait(lane, out_lane_, tag.d2h);
+        // Should nobody use the bytes before they are handed on again, their next owner waits for the same.
+        state.out_ticket = std::max(state.out_ticket, tag.d2h);
+        if (stream == home) {
+          state.last_use_ticket = std::max(state.last_use_ticket, tag.compute);
+        } else {
+          order_after(stream, tag.compute);
+        }
       });
       if (block) {
-        slots_[index(slot)].block = *block;
+        state.block = *block;
         device_.host_spend(machine_.host.alloc_cached);
         current_.peak_allocated = std::max(current_.peak_allocated, memory_.allocated());
         current_.peak_reserved = std::max(current_.peak_reserved, memory_.reserved());
@@ -372,6 +381,12 @@ void Executor<Device, Memory>::wait(std::uint16_t lane, std::uint16_t on, Ticket
   if (ticket <= waited) return;
   waited = ticket;
   device_.wait(lane, on, ticket);
+}
+
+// Work issued from now on, in any lane, starts after `ticket` of lane `on`.
+template <class Device, class Memory>
+void Executor<Device, Memory>::order_after(std::uint16_t on, Ticket ticket) {
+  for (std::uint16_t lane = 0; lane < out_lane_ + 2; ++lane) wait(lane, on, ticket);
 }
 
 // ---- results

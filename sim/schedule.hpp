@@ -37,7 +37,8 @@ struct Schedule {
   std::string machine_json;
   std::string policy, allocator;
   Bytes budget;
-  // Where storages were at the start. Those on the device hold their bytes without an acquire entry.
+  // Where storages were at the start. Those on the device hold their bytes from then on; an acquire
+  // entry before their first use only repeats that.
   std::vector<StorageId> initial_device, initial_host;
   std::vector<ScheduleEntry> entries;
   // What the run claims; the checker recomputes it.

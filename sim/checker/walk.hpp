@@ -21,6 +21,7 @@ struct Residency {
   std::uint64_t acquired;  // entry; entries.size() for those there from the start
   Bytes bytes;
   bool from_start = false;  // holds content at time 0
+  bool repeated = false;    // an acquire entry repeated the initial placement
   bool released = false;
   bool active = false;  // has any kernel or copy
   Nanos first{0}, last{0};

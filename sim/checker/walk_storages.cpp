@@ -110,6 +110,13 @@ void Walk::check_acquire(std::uint64_t e) {
   const auto text = [&] { return "acquire of storage " + std::to_string(entry.index); };
   const std::uint32_t life = life_for_acquire(entry.index, entry.bytes);
   if (!findings_.expect(life != kNever, e, [&] { return text() + ": it is not live"; })) return;
+  if (open_[entry.index] == life) {
+    Residency& held = result_.residencies[contents_[life].residency];
+    if (held.from_start && !held.active && !held.repeated && entry.bytes == held.bytes) {
+      held.repeated = true;  // says again where the storage is at the start
+      return;
+    }
+  }
   if (!findings_.expect(open_[entry.index] == kNever, e,
                         [&] { return text() + ": it has bytes on the device already"; })) {
     return;
