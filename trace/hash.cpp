@@ -34,22 +34,29 @@ class Hasher {
   std::uint64_t state_ = 0xcbf29ce484222325u;
 };
 
+// Names by content: their ids depend on the order in which a reader met them.
+void names(Hasher& h, const Trace& trace, const Column<NameId>& ids) {
+  for (const NameId id : ids) h.bytes(trace.names[id].data(), trace.names[id].size());
+}
+
 }  // namespace
 
 std::uint64_t trace_hash(const Trace& trace) {
   Hasher h;
-  h.column(trace.names.chars());
-  h.column(trace.names.offsets());
-  h.column(trace.signatures.name);
-  h.column(trace.signatures.detail);
+  names(h, trace, trace.signatures.name);
+  names(h, trace, trace.signatures.detail);
   h.column(trace.signatures.flop);
   h.column(trace.signatures.read);
   h.column(trace.signatures.written);
+  h.column(trace.signatures.scratch);
   h.column(trace.signatures.view);
   h.column(trace.storages.bytes);
-  h.column(trace.storages.device);
+  names(h, trace, trace.storages.device);
   h.column(trace.storages.cls);
-  h.column(trace.storages.name);
+  names(h, trace, trace.storages.name);
+  h.column(trace.storages.external);
+  h.column(trace.storages.birth_gap);
+  h.column(trace.storages.death_gap);
   h.column(trace.ops.signature);
   h.column(trace.ops.phase);
   h.column(trace.ops.stream);
@@ -57,19 +64,26 @@ std::uint64_t trace_hash(const Trace& trace) {
   h.column(trace.ops.device_time);
   h.column(trace.ops.host_time);
   h.column(trace.ops.host_gap);
-  h.column(trace.ops.in);
-  h.column(trace.ops.out);
-  h.column(trace.ops.written);
   h.column(trace.ops.in_begin);
+  h.column(trace.ops.in);
   h.column(trace.ops.out_begin);
+  h.column(trace.ops.out);
   h.column(trace.ops.written_begin);
+  h.column(trace.ops.written);
   h.column(trace.gap_begin);
-  for (const Event& event : trace.events) h.word(static_cast<std::uint64_t>(event.kind) << 32 | event.arg);
-  for (const Mark& mark : trace.marks)
-    h.word(static_cast<std::uint64_t>(mark.kind) << 56 ^ static_cast<std::uint64_t>(mark.number) << 32 ^
-           index(mark.text));
-  for (const Resize& r : trace.resizes)
-    h.word(index(r.storage)), h.word(static_cast<std::uint64_t>(r.to.value));
+  for (const Event& event : trace.events) {
+    h.word(static_cast<std::uint64_t>(event.kind) << 32 | event.arg);
+  }
+  for (const Mark& mark : trace.marks) {
+    h.word(static_cast<std::uint64_t>(mark.kind));
+    h.word(static_cast<std::uint64_t>(mark.number));
+    h.bytes(trace.names[mark.text].data(), trace.names[mark.text].size());
+  }
+  for (const Resize& r : trace.resizes) {
+    h.word(index(r.storage));
+    h.word(static_cast<std::uint64_t>(r.from.value));
+    h.word(static_cast<std::uint64_t>(r.to.value));
+  }
   return h.value();
 }
 

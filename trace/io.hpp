@@ -12,23 +12,20 @@
 namespace swaplab {
 
 struct ReadReport {
-  std::string format;                 // "jsonl", "jsonl.gz", "jsonl.zst", "swt"
+  std::string format;                 // "jsonl", "jsonl.gz", "jsonl.zst"
   std::vector<std::string> warnings;  // each once, e.g. unknown keys with their first line
   bool has_end_record = false;
   std::uint64_t file_bytes = 0, text_bytes = 0;  // on disk, decompressed
 };
 
-// Reads JSON lines schema v1 (plain, gzip, zstd) or .swt. Throws Error(input) with file and line
-// (byte for .swt) and what was expected. `progress` (may be empty) gets decompressed bytes so far.
+// Reads JSON lines schema v1 (plain, gzip, zstd). Throws Error(input) with file and line and what was
+// expected. `progress` (may be empty) gets decompressed bytes so far.
 Trace read_trace(const std::string& path, ReadReport* report = nullptr,
                  const std::function<void(std::uint64_t)>& progress = {});
 
 // Parses schema v1 text already in memory; `name` is used in messages.
 Trace parse_jsonl(std::string_view text, const std::string& name, ReadReport* report = nullptr);
-// Parses the bytes of a .swt file in memory (copies the columns).
-Trace parse_swt(std::string_view bytes, const std::string& name);
-
-// Writes by extension: .swt, .jsonl, .jsonl.gz, .jsonl.zst. Atomic: a temporary file beside the
+// Writes by extension: .jsonl, .jsonl.gz, .jsonl.zst. Atomic: a temporary file beside the
 // target is renamed when complete. Throws Error(output).
 void write_trace(const Trace& trace, const std::string& path);
 

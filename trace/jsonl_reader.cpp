@@ -24,7 +24,8 @@ template <class Id>
 class IdMap {
  public:
   const Id* find(std::uint64_t id) const {
-    if (id < dense_.size()) return dense_[id].second ? &dense_[id].first : nullptr;
+    // An id may have gone to the sparse side before the table grew past it.
+    if (id < dense_.size() && dense_[id].second) return &dense_[id].first;
     const auto it = sparse_.find(id);
     return it == sparse_.end() ? nullptr : &it->second;
   }
@@ -275,11 +276,12 @@ void JsonlReader::Impl::op(dom::object o) {
   in.clear();
   out.clear();
   written.clear();
-  bool has_signature = false;
+  bool has_signature = false, has_number = false;
   for (const auto field : o) {
     const std::string_view key = field.key;
     if (key == "i") {
       const std::uint64_t i = id(field.value, key);
+      has_number = true;
       if (i != builder.op_count())
         fail("operator number " + std::to_string(i) + " out of order, expected " +
              std::to_string(builder.op_count()));
@@ -302,7 +304,9 @@ void JsonlReader::Impl::op(dom::object o) {
     } else if (key == "gap") {
       op.host_gap = Nanos{integer(field.value, key)};
     } else if (key == "ph") {
-      op.phase = phase_of(text(field.value, key));
+      const std::string_view letter = text(field.value, key);
+      op.phase = phase_of(letter);
+      if (op.phase == Phase::unknown) warn("unknown phase '" + std::string(letter) + "'");
     } else if (key == "st") {
       const std::int64_t stream = integer(field.value, key);
       if (stream >= 64) fail("stream " + std::to_string(stream) + " is out of range, expected 0 to 63");
@@ -319,7 +323,7 @@ void JsonlReader::Impl::op(dom::object o) {
       unknown_key("op", key);
     }
   }
-  if (!has_signature) fail("'op' needs a signature 'sig'");
+  if (!has_signature || !has_number) fail("'op' needs its number 'i' and a signature 'sig'");
   op.in = in;
   op.out = out;
   op.written = written;

@@ -6,27 +6,42 @@ namespace swaplab {
 
 char phase_letter(Phase phase) {
   switch (phase) {
-    case Phase::unknown: return '?';
-    case Phase::init: return 'I';
-    case Phase::zero_grad: return 'Z';
-    case Phase::data: return 'D';
-    case Phase::forward: return 'F';
-    case Phase::backward: return 'B';
-    case Phase::recompute: return 'R';
-    case Phase::optimizer: return 'O';
-    case Phase::evaluation: return 'E';
+    case Phase::unknown:
+      return '?';
+    case Phase::init:
+      return 'I';
+    case Phase::zero_grad:
+      return 'Z';
+    case Phase::data:
+      return 'D';
+    case Phase::forward:
+      return 'F';
+    case Phase::backward:
+      return 'B';
+    case Phase::recompute:
+      return 'R';
+    case Phase::optimizer:
+      return 'O';
+    case Phase::evaluation:
+      return 'E';
   }
   return '?';
 }
 
 std::string_view storage_class_name(StorageClass cls) {
   switch (cls) {
-    case StorageClass::unknown: return "";
-    case StorageClass::parameter: return "param";
-    case StorageClass::gradient: return "grad";
-    case StorageClass::optimizer_state: return "opt";
-    case StorageClass::buffer: return "buffer";
-    case StorageClass::data: return "data";
+    case StorageClass::unknown:
+      return "";
+    case StorageClass::parameter:
+      return "param";
+    case StorageClass::gradient:
+      return "grad";
+    case StorageClass::optimizer_state:
+      return "opt";
+    case StorageClass::buffer:
+      return "buffer";
+    case StorageClass::data:
+      return "data";
   }
   return "";
 }
