@@ -13,7 +13,7 @@ namespace swaplab {
 namespace {
 
 struct ForesightParams {
-  std::int64_t margin = 50;
+  std::int64_t margin = -1;
   std::int64_t effort = 6;
 };
 
@@ -31,24 +31,14 @@ class Foresight final : public Policy {
     foresight::SearchOptions options;
     options.effort = params_.effort;
     options.budget = view.budget();
-    options.granularity = Bytes{1};
-    if (view.memory_fragments()) {
-      options.budget = Bytes{view.budget().value / 1000 * (1000 - params_.margin)};
-      options.granularity = Bytes{512};
-    }
-    // A plan that cannot hold one operator's own storages helps nobody.
-    options.budget = std::max(options.budget, std::min(view.budget(), program.largest_working_set));
+    options.allocator = view.allocator_config();
+    options.margin = params_.margin;
     found_ = foresight::search_plan(program, view.machine(), placement, options);
     return std::move(found_.plan);
   }
 
-  // Off the plan: fragmentation, or an operator that needs nearly everything. Farthest next use; where
-  // there are bytes enough but in pieces, one storage whose place is large enough.
   void make_room(Bytes shortfall, const View& view, Actions& actions) override {
-    const bool in_pieces = view.allocated() + shortfall <= view.budget();
-    if (in_pieces && evict_one_of(shortfall, view, actions)) return;
-    evict_by_score(shortfall, view, actions,
-                   [&](Slot s) { return static_cast<std::int64_t>(view.next_use(s)); });
+    foresight::evict_farthest(shortfall, view, actions);
   }
 
   std::vector<PolicyMetric> metrics() const override {
@@ -57,21 +47,14 @@ class Foresight final : public Policy {
          static_cast<std::int64_t>(found_.evaluations)},
         {"planned_steady_time", "ns", "steady iterations' time that the planner expected",
          found_.expected.value},
-        {"first_guess_steady_time", "ns", "the same for plain farthest next use", found_.first_guess.value},
+        {"first_guess_steady_time", "ns", "the same for plain farthest next use on the ideal allocator",
+         found_.first_guess.value},
+        {"margin_chosen", "1/1000", "share of the budget left unplanned", found_.margin},
+        {"layout_repairs", "1", "evictions that only make one place large enough", found_.repairs},
     };
   }
 
  private:
-  static bool evict_one_of(Bytes bytes, const View& view, Actions& actions) {
-    Slot best = kNoSlot;
-    for (Slot s = view.oldest(); s != kNoSlot; s = view.newer(s)) {
-      if (!view.evictable(s) || view.size(s) < bytes) continue;
-      if (best == kNoSlot || view.next_use(s) > view.next_use(best)) best = s;
-    }
-    if (best != kNoSlot) actions.evict(best);
-    return best != kNoSlot;
-  }
-
   ForesightParams params_;
   foresight::SearchResult found_;
 };
@@ -83,9 +66,9 @@ SWAPLAB_REGISTER_POLICY(
                 "deadline",
      .citation = "",
      .needs = Needs::future | Needs::op_times | Needs::link_model},
-    {integer_parameter(
-         "margin", &ForesightParams::margin, 0, 500,
-         "thousandths of the budget left unplanned against fragmentation (caching allocator only)"),
+    {integer_parameter("margin", &ForesightParams::margin, -1, 500,
+                       "thousandths of the budget left unplanned against fragmentation (caching allocator "
+                       "only); -1: tries several"),
      integer_parameter("effort", &ForesightParams::effort, 0, 1000,
                        "millions of accesses that the search may replay; 0: plain farthest next use")});
 

@@ -29,12 +29,19 @@ class Replay {
         machine.host.copy_submit.value + machine.host.event_record.value + machine.host.event_wait.value;
   }
 
-  ModelResult run(const Plan& plan, const Placement& placement, std::uint32_t end_op, bool keep_stalls) {
+  ModelResult run(const Plan& plan, const Placement& placement, std::uint32_t end_op, bool keep_ends) {
     place_initial(placement);
     ModelResult result;
-    if (keep_stalls) result.stall.assign(end_op, 0);
+    if (keep_ends) result.op_end.assign(end_op, 0);
     std::size_t step = 0, iteration = 0;
     std::int64_t latest = 0;
+    const auto end_iterations = [&](std::uint32_t position) {
+      const auto& list = program_.iterations;
+      for (; iteration < list.size() && list[iteration].end_op <= position; ++iteration) {
+        result.iteration_end.push_back(latest);
+      }
+    };
+    end_iterations(0);  // of no operators
     for (std::uint32_t op = 0; op < end_op; ++op) {
       const auto events = program_.gap(op);
       std::size_t e = 0;
@@ -46,14 +53,10 @@ class Replay {
         const std::uint32_t s = index(events[e].slot);
         events[e].is_free ? release(s) : allocate(s);
       }
-      const std::int64_t before = streams_[program_.stream[op]];
-      const std::int64_t start = issue(op);
+      issue(op);
       latest = std::max(latest, streams_[program_.stream[op]]);
-      if (keep_stalls) result.stall[op] = start - std::min(before, start);
-      if (op + 1 == program_.iterations[iteration].end_op) {
-        result.iteration_end.push_back(latest);
-        ++iteration;
-      }
+      if (keep_ends) result.op_end[op] = streams_[program_.stream[op]];
+      end_iterations(op + 1);
     }
     result.overdrafts = overdrafts_;
     return result;
@@ -188,8 +191,7 @@ class Replay {
     return ready;
   }
 
-  // Returns when the kernel starts.
-  std::int64_t issue(std::uint32_t op) {
+  void issue(std::uint32_t op) {
     std::int64_t start = streams_[program_.stream[op]];
     for (const Access& access : program_.accesses_of(op)) {
       const std::uint32_t s = index(access.slot);
@@ -215,7 +217,6 @@ class Replay {
     }
     if ((program_.op_flags[op] & kSync) != 0)
       host_ = std::max(host_, stream) + machine_.host.sync_resume.value;
-    return start;
   }
 
   const Program& program_;
@@ -236,8 +237,8 @@ class Replay {
 
 ModelResult replay(const Program& program, const Machine& machine, const Plan& plan,
                    const Placement& placement, std::span<const std::int64_t> sizes, Bytes budget,
-                   std::uint32_t end_op, bool keep_stalls) {
-  return Replay(program, machine, sizes, budget).run(plan, placement, end_op, keep_stalls);
+                   std::uint32_t end_op, bool keep_ends) {
+  return Replay(program, machine, sizes, budget).run(plan, placement, end_op, keep_ends);
 }
 
 }  // namespace swaplab::foresight

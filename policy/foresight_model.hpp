@@ -20,14 +20,13 @@ struct Placement {
 struct ModelResult {
   std::vector<std::int64_t> iteration_end;  // ns, for each iteration within the horizon
   std::uint64_t overdrafts = 0;             // times that the plan left too little room
-  // Stall of each operator (ns before its kernel could start), kept only when asked for.
-  std::vector<std::int64_t> stall;
+  std::vector<std::int64_t> op_end;         // ns, when each operator is done; kept only when asked for
 };
 
 // Replays operators [0, end_op) under `plan`. Kernel and copy times as the program and the machine's
 // link say, without interference; host costs included. `sizes`: bytes that each slot occupies.
 ModelResult replay(const Program& program, const Machine& machine, const Plan& plan,
                    const Placement& placement, std::span<const std::int64_t> sizes, Bytes budget,
-                   std::uint32_t end_op, bool keep_stalls);
+                   std::uint32_t end_op, bool keep_ends);
 
 }  // namespace swaplab::foresight

@@ -7,7 +7,9 @@
 #include <vector>
 
 #include "policy/foresight_gaps.hpp"
+#include "policy/foresight_layout.hpp"
 #include "policy/foresight_select.hpp"
+#include "sim/run.hpp"
 
 namespace swaplab::foresight {
 namespace {
@@ -58,11 +60,12 @@ class Search {
         machine_(machine),
         placement_(placement),
         options_(options),
-        gaps_(find_gaps(program, options.granularity)),
+        granularity_{options.allocator == nullptr ? 1 : 512},
+        gaps_(find_gaps(program, granularity_)),
         clock_(program.op_count() + 1, 0),
         problem_{program, machine, gaps_, placement, sizes_, clock_, roots_, options.budget.value} {
     for (const Bytes bytes : program.bytes) {
-      sizes_.push_back(rounded(bytes, options.granularity));
+      sizes_.push_back(rounded(bytes, granularity_));
       roots_.push_back(std::sqrt(std::sqrt(static_cast<double>(bytes.value))));
     }
     for (std::uint32_t op = 0; op < program.op_count(); ++op) {
@@ -79,8 +82,12 @@ class Search {
     best_ = judge(rules_, wishes_);
     const Score first = best_->score;
     if (!unconstrained()) {
+      // The places matter more than single decisions when bytes are not all alike.
+      const std::int64_t all = options_.effort * 1'000'000;
+      allowance_ = options_.allocator == nullptr ? all : all / 4;
       tune_rules();
       tune_wishes();
+      allowance_ = all;
     }
     return finish(first);
   }
@@ -98,7 +105,7 @@ class Search {
   std::int64_t work(const Horizon& horizon) const {
     return static_cast<std::int64_t>(program_.access_begin[end_op(horizon)]) + end_op(horizon);
   }
-  bool exhausted() const { return spent_ >= options_.effort * 1'000'000; }
+  bool exhausted() const { return spent_ >= allowance_; }
 
   Judged judge(const Rules& rules, const std::vector<Wish>& wishes) { return judge(rules, wishes, horizon_); }
   Judged judge(const Rules& rules, const std::vector<Wish>& wishes, const Horizon& horizon) {
@@ -212,6 +219,11 @@ class Search {
       result.first_guess = Nanos{plain.score.time};
       if (plain.score < whole.score) whole = std::move(plain);
     }
+    if (options_.allocator != nullptr && tight()) {
+      without_places_ = whole.score.time;
+      lay_out(result);
+      return result;
+    }
     result.plan = std::move(whole.selection.plan);
     result.hopeless = whole.selection.hopeless;
     result.expected = Nanos{whole.score.time};
@@ -219,10 +231,91 @@ class Search {
     return result;
   }
 
+  // Bytes in pieces can matter: the budget is not far above what lives at once.
+  bool tight() const {
+    std::int64_t highest = 0;
+    for (std::uint32_t op = 0; op < program_.op_count(); ++op) {
+      highest = std::max(highest, gaps_.live[op] + gaps_.surge[op]);
+    }
+    return options_.budget.value < 2 * highest;
+  }
+
+  // ---- With the caching allocator: plans are laid out and tried on the executor itself.
+
+  struct LaidOut {
+    std::optional<std::int64_t> time;
+    Rules rules;
+    std::int64_t margin = 0;
+  };
+
+  // Both the plan as it is and the one that fits the allocator's places.
+  bool try_laid_out(const Rules& rules, const std::vector<Wish>& wishes, std::int64_t margin, LaidOut& best,
+                    SearchResult& result) {
+    if (best.time && (exhausted() || *best.time <= without_places_)) return false;
+    Rules with_margin = rules;
+    with_margin.slack = std::max(rules.slack, options_.budget.value / 1000 * margin);
+    Judged judged = judge(with_margin, wishes, whole_program(program_));
+    const ModelResult model = replay(program_, machine_, judged.selection.plan, placement_, sizes_,
+                                     options_.budget, program_.op_count(), true);
+    LayoutResult fitted =
+        fit_to_allocator(problem_, judged.selection.plan, model.op_end, *options_.allocator, options_.budget);
+    spent_ += 5 * work(whole_program(program_));  // two runs and the walk
+    bool better = false;
+    const auto consider = [&](Plan&& plan, std::uint32_t repairs) {
+      const std::int64_t time = measure(plan);
+      if (best.time && *best.time <= time) return;
+      best = {time, rules, margin};
+      better = true;
+      result.plan = std::move(plan);
+      result.margin = margin;
+      result.repairs = repairs;
+      result.expected = Nanos{time};
+    };
+    consider(std::move(fitted.plan), fitted.repairs);
+    consider(std::move(judged.selection.plan), 0);
+    return better;
+  }
+
+  void lay_out(SearchResult& result) {
+    LaidOut best;
+    if (options_.margin >= 0) {
+      try_laid_out(rules_, wishes_, options_.margin, best, result);
+    } else {
+      for (const std::int64_t margin : {40, 0, 80, 20, 160})
+        try_laid_out(rules_, wishes_, margin, best, result);
+    }
+    bool better = true;
+    while (better && !exhausted() && *best.time > without_places_) {
+      better = false;
+      const auto vary = [&](auto member, auto value) {
+        Rules rules = best.rules;
+        rules.*member = value;
+        if (!(rules == best.rules)) better |= try_laid_out(rules, wishes_, best.margin, best, result);
+      };
+      vary(&Rules::in_order, !best.rules.in_order);
+      vary(&Rules::min_bytes, options_.budget.value / 1000);
+      vary(&Rules::size_power, best.rules.size_power == 0 ? std::int64_t{1} : std::int64_t{0});
+      vary(&Rules::by_length, !best.rules.by_length);
+      vary(&Rules::cost_weight, best.rules.cost_weight == 0 ? std::int64_t{2} : std::int64_t{0});
+      vary(&Rules::size_power, std::int64_t{4});
+      vary(&Rules::trim, !best.rules.trim);
+      vary(&Rules::early_copy_out, !best.rules.early_copy_out);
+      if (options_.margin >= 0) continue;
+      for (const std::int64_t step : {-10, 10, 30, -20}) {
+        const std::int64_t margin = best.margin + step;
+        if (margin >= 0) better |= try_laid_out(best.rules, wishes_, margin, best, result);
+      }
+    }
+    result.evaluations = evaluations_;
+  }
+
+  std::int64_t measure(const Plan& plan) const;
+
   const Program& program_;
   const Machine& machine_;
   const Placement& placement_;
   const SearchOptions& options_;
+  Bytes granularity_;
   GapTable gaps_;
   std::vector<std::int64_t> sizes_, clock_;
   std::vector<double> roots_;
@@ -231,11 +324,64 @@ class Search {
   Rules rules_;
   std::vector<Wish> wishes_;
   std::optional<Judged> best_;
-  std::int64_t spent_ = 0;
+  std::int64_t spent_ = 0, allowance_ = 0;  // accesses and operators replayed
+  std::int64_t without_places_ = 0;         // time that the best plan takes where only bytes count
   std::uint64_t evaluations_ = 0;
 };
 
+// Follows a plan; off it, the farthest next use goes.
+class Follow final : public Policy {
+ public:
+  explicit Follow(const Plan& plan) : plan_(plan) {}
+  Plan start(const View&, Actions&) override { return plan_; }
+  void make_room(Bytes shortfall, const View& view, Actions& actions) override {
+    evict_farthest(shortfall, view, actions);
+  }
+
+ private:
+  const Plan& plan_;
+};
+
+// Steady iterations' time on the executor; huge when the run does not end well.
+std::int64_t Search::measure(const Plan& plan) const {
+  Follow follow(plan);
+  RunOptions run;
+  run.budget = options_.budget;
+  run.allocator = AllocatorKind::caching;
+  run.allocator_config = *options_.allocator;
+  run.needs = Needs::future;
+  const RunResult result = run_program(program_, machine_, follow, run);
+  if (result.outcome != Outcome::ok) return std::int64_t{1} << 62;
+  const Horizon all = whole_program(program_);
+  return (result.iterations[all.end_counted - 1].end - result.iterations[all.first_counted].begin).value;
+}
+
 }  // namespace
+
+// Farthest next use; where there are bytes enough but in pieces, one storage whose place is large enough.
+void evict_farthest(Bytes shortfall, const View& view, Actions& actions) {
+  const bool in_pieces = view.allocated() + shortfall <= view.budget();
+  std::vector<std::pair<std::uint32_t, Slot>> candidates;
+  Slot place = kNoSlot;
+  for (Slot s = view.oldest(); s != kNoSlot; s = view.newer(s)) {
+    if (!view.evictable(s)) continue;
+    const std::uint32_t use = view.next_use(s);
+    if (in_pieces && view.size(s) >= shortfall && (place == kNoSlot || use > view.next_use(place))) place = s;
+    candidates.emplace_back(use, s);
+  }
+  if (place != kNoSlot) {
+    actions.evict(place);
+    return;
+  }
+  std::stable_sort(candidates.begin(), candidates.end(),
+                   [](const auto& a, const auto& b) { return a.first > b.first; });
+  Bytes evicted{0};
+  for (const auto& [use, s] : candidates) {
+    if (evicted >= shortfall) break;
+    evicted += view.size(s);
+    actions.evict(s);
+  }
+}
 
 SearchResult search_plan(const Program& program, const Machine& machine, const Placement& placement,
                          const SearchOptions& options) {

@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "policy/foresight_model.hpp"
+#include "sim/allocator/config.hpp"
 #include "sim/machine.hpp"
 #include "sim/policy_api.hpp"
 #include "sim/program.hpp"
@@ -11,8 +12,10 @@
 namespace swaplab::foresight {
 
 struct SearchOptions {
-  Bytes budget;              // what the plan may use
-  Bytes granularity{512};    // sizes count rounded up to it
+  Bytes budget;  // of the device
+  // Null: bytes only count (ideal allocator). Else plans are made to fit this allocator.
+  const AllocatorConfig* allocator = nullptr;
+  std::int64_t margin = -1;  // thousandths of the budget left unplanned with it; -1: what turns out best
   std::int64_t effort = 40;  // millions of accesses that the search may replay
 };
 
@@ -21,10 +24,16 @@ struct SearchResult {
   std::uint32_t hopeless = 0;     // operators for which the plan cannot make enough room
   std::uint64_t evaluations = 0;  // plans that were tried
   Nanos expected, first_guess;    // steady iterations' time by the model: of the plan, of plain next use
+  std::int64_t margin = 0;        // thousandths, as chosen
+  std::uint32_t repairs = 0;      // requests that needed evictions to make one place large enough
 };
 
 // Deterministic: the effort is counted in work, not in time.
 SearchResult search_plan(const Program& program, const Machine& machine, const Placement& placement,
                          const SearchOptions& options);
+
+// Evicts at least `shortfall` bytes where the plan does not help: farthest next use first, but where
+// there are bytes enough and only in pieces, one storage whose place is large enough.
+void evict_farthest(Bytes shortfall, const View& view, Actions& actions);
 
 }  // namespace swaplab::foresight

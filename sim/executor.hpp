@@ -66,7 +66,7 @@ class Executor final : public View, public Actions {
   Bytes budget() const override { return budget_; }
   Bytes allocated() const override { return memory_.allocated(); }
   Bytes outgoing() const override { return outgoing_bytes_; }
-  bool memory_fragments() const override { return Memory::kFragments; }
+  const AllocatorConfig* allocator_config() const override { return memory_.config(); }
   Bytes size(Slot s) const override { return program_.bytes[index(s)]; }
   StorageClass storage_class(Slot s) const override { return program_.cls[index(s)]; }
   Residency residency(Slot s) const override {

@@ -2,7 +2,7 @@
 // must be waited for before they can be used.
 //
 // Both kinds have the same shape (bound at compile time):
-//   kFragments             free bytes may lie in pieces that are too small
+//   config()               settings of the caching allocator, null with the ideal one
 //   fits(bytes)            the budget allows it, whatever the fragmentation
 //   could_take(bytes, st)  take() would succeed without touching the driver
 //   could_grow(bytes)      a new segment of the needed size is within the budget
@@ -33,12 +33,12 @@ enum class MemoryUser : std::uint8_t { compute, copy_in };
 class IdealMemory {
  public:
   using Block = BlockId;
-  static constexpr bool kFragments = false;
 
   explicit IdealMemory(Bytes budget) : budget_(budget) { free_.push_back({budget.value, 0, {}}); }
 
   Bytes allocated() const { return allocated_; }
   Bytes reserved() const { return allocated_; }
+  const AllocatorConfig* config() const { return nullptr; }
   bool fits(Bytes bytes) const { return allocated_ + bytes <= budget_; }
   bool could_take(Bytes bytes, std::uint16_t) const { return fits(bytes); }
   bool could_grow(Bytes) const { return false; }
@@ -171,13 +171,13 @@ template <class Device>
 class CachingMemory {
  public:
   using Block = BlockId;
-  static constexpr bool kFragments = true;
 
   CachingMemory(Device& device, const HostCosts& costs, Bytes budget, const AllocatorConfig& config)
       : backend_(device, costs, budget), allocator_(backend_, config), budget_(budget) {}
 
   Bytes allocated() const { return Bytes{allocator_.stats().all.allocated_bytes.current}; }
   Bytes reserved() const { return Bytes{allocator_.stats().all.reserved_bytes.current}; }
+  const AllocatorConfig* config() const { return &allocator_.config(); }
   bool fits(Bytes bytes) const { return allocated() + rounded(bytes) <= budget_; }
   bool could_take(Bytes bytes, std::uint16_t stream) const {
     return allocator_.could_fit_cached(bytes, stream) || could_grow(bytes);

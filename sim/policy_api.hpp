@@ -10,6 +10,8 @@
 
 namespace swaplab {
 
+struct AllocatorConfig;  // sim/allocator/config.hpp
+
 // Knowledge that a policy declares and then gets; asking for more throws Error(policy).
 enum class Needs : std::uint8_t {
   none = 0,
@@ -53,8 +55,8 @@ class View {
   virtual Bytes budget() const = 0;
   virtual Bytes allocated() const = 0;  // live device bytes, outgoing included
   virtual Bytes outgoing() const = 0;   // device bytes of evicted storages not handed on yet
-  // Free bytes may lie in pieces that are too small to use (caching allocator).
-  virtual bool memory_fragments() const { return false; }
+  // Settings of the caching allocator; null with the ideal one, where free bytes never lie in pieces.
+  virtual const AllocatorConfig* allocator_config() const { return nullptr; }
 
   virtual Bytes size(Slot) const = 0;
   virtual StorageClass storage_class(Slot) const = 0;
