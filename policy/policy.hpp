@@ -2,11 +2,13 @@
 // table that describes them, a class, one SWAPLAB_REGISTER_POLICY line (see policy/README.md).
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "sim/policy_api.hpp"
@@ -33,6 +35,9 @@ std::string parse_integer(std::string_view text, std::int64_t low, std::int64_t 
 // "1MiB", "0B": units are mandatory.
 std::string parse_bytes(std::string_view text, Bytes& into);
 std::string format_bytes_exact(Bytes bytes);
+// "0.25" or "25%", at most six decimals; `low` and `high` in ppm.
+std::string parse_fraction(std::string_view text, Ppm low, Ppm high, Ppm& into);
+std::string format_fraction(Ppm ppm);
 
 template <class Params>
 Parameter<Params> integer_parameter(std::string name, std::int64_t Params::*member, std::int64_t low,
@@ -54,6 +59,16 @@ Parameter<Params> bytes_parameter(std::string name, Bytes Params::*member, std::
           [=](const Params& p) { return format_bytes_exact(p.*member); }};
 }
 template <class Params>
+Parameter<Params> fraction_parameter(std::string name, Ppm Params::*member, Ppm low, Ppm high,
+                                     std::string description) {
+  return {std::move(name),
+          "fraction",
+          format_fraction(low) + ".." + format_fraction(high),
+          std::move(description),
+          [=](Params& p, std::string_view text) { return parse_fraction(text, low, high, p.*member); },
+          [=](const Params& p) { return format_fraction(p.*member); }};
+}
+template <class Params>
 Parameter<Params> choice_parameter(std::string name, std::string Params::*member,
                                    std::vector<std::string> choices, std::string description) {
   std::string range;
@@ -72,6 +87,32 @@ Parameter<Params> choice_parameter(std::string name, std::string Params::*member
             return "expected one of " + range;
           },
           [=](const Params& p) { return p.*member; }};
+}
+
+// A named set of values for all parameters. Explicit parameters override it wherever they are typed,
+// so it must be the first row of the table.
+template <class Params>
+struct Preset {
+  std::string name;
+  Params values;
+};
+template <class Params>
+Parameter<Params> preset_parameter(std::string name, std::string Params::*member,
+                                   std::vector<Preset<Params>> presets, std::string description) {
+  std::vector<std::string> choices;
+  for (const Preset<Params>& preset : presets) choices.push_back(preset.name);
+  Parameter<Params> row =
+      choice_parameter<Params>(std::move(name), member, std::move(choices), std::move(description));
+  row.set = [presets = std::move(presets), member, check = row.set](Params& p, std::string_view text) {
+    const std::string expected = check(p, text);
+    for (const Preset<Params>& preset : presets) {
+      if (preset.name != text) continue;
+      p = preset.values;
+      p.*member = preset.name;
+    }
+    return expected;
+  };
+  return row;
 }
 
 struct NoParams {};
@@ -123,16 +164,19 @@ class TypedPolicyFactory final : public PolicyFactory {
 
  private:
   Params parse(const std::vector<std::pair<std::string, std::string>>& values) const {
-    Params params{};
     for (const auto& [name, value] : values) {
-      bool found = false;
-      for (const auto& p : parameters_) {
+      const auto same = [&](const auto& p) { return p.name == name; };
+      if (std::none_of(parameters_.begin(), parameters_.end(), same)) {
+        fail_parameter(*this, name, value, "");
+      }
+    }
+    Params params{};
+    for (const auto& p : parameters_) {  // in the order of the table: a preset comes first
+      for (const auto& [name, value] : values) {
         if (p.name != name) continue;
-        found = true;
         const std::string expected = p.set(params, value);
         if (!expected.empty()) fail_parameter(*this, name, value, expected);
       }
-      if (!found) fail_parameter(*this, name, value, "");
     }
     return params;
   }

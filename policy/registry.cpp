@@ -92,7 +92,11 @@ std::vector<PolicySpec> parse_policies(std::string_view text) {
     const std::string_view part = text.substr(0, comma);
     const auto colon = part.find(':');
     if (part.empty()) throw Error(ErrorKind::usage, "empty policy name");
-    if (colon == std::string_view::npos && part.find('=') != std::string_view::npos && !specs.empty()) {
+    if (colon == std::string_view::npos && part.find('=') != std::string_view::npos) {
+      if (specs.empty()) {
+        throw Error(ErrorKind::usage,
+                    "policy parameter '" + std::string(part) + "' stands before any policy");
+      }
       add_value(part);
     } else {
       specs.push_back({&find_policy(part.substr(0, colon)), {}});
@@ -101,7 +105,13 @@ std::vector<PolicySpec> parse_policies(std::string_view text) {
     if (comma == std::string_view::npos) break;
     text.remove_prefix(comma + 1);
   }
-  for (const PolicySpec& spec : specs) spec.factory->resolve(spec.values);  // checks the values
+  std::vector<std::string> texts;
+  for (const PolicySpec& spec : specs) {
+    texts.push_back(spec.text());  // checks the values
+    if (std::find(texts.begin(), texts.end() - 1, texts.back()) != texts.end() - 1) {
+      throw Error(ErrorKind::usage, "policy '" + texts.back() + "' is listed twice");
+    }
+  }
   return specs;
 }
 
@@ -162,13 +172,48 @@ std::string format_bytes_exact(Bytes bytes) {
   return std::to_string(bytes.value) + "B";
 }
 
+std::string parse_fraction(std::string_view text, Ppm low, Ppm high, Ppm& into) {
+  const std::string expected =
+      "expected a fraction in " + format_fraction(low) + ".." + format_fraction(high) + ", e.g. 0.25 or 25%";
+  const bool percent = text.ends_with('%');
+  if (percent) text.remove_suffix(1);
+  Ppm value = 0, unit = percent ? kUnchanged / 100 : kUnchanged;
+  bool point = false;
+  if (text.empty() || text.front() == '.' || text.back() == '.') return expected;
+  for (const char c : text) {
+    if (c == '.') {
+      if (point) return expected;
+      point = true;
+      continue;
+    }
+    if (c < '0' || c > '9') return expected;
+    // Digits below a millionth must be zeros.
+    if (point && unit == 1 && c != '0') return expected + " (at most six decimals)";
+    if (point && unit == 1) continue;
+    if (point) unit /= 10;
+    value = point ? value + (c - '0') * unit : value * 10 + (c - '0') * unit;
+    if (value > high) return expected;
+  }
+  if (value < low) return expected;
+  into = value;
+  return "";
+}
+
+std::string format_fraction(Ppm ppm) {
+  std::string text = std::to_string(ppm / kUnchanged);
+  if (ppm % kUnchanged == 0) return text;
+  std::string digits = std::to_string(kUnchanged + ppm % kUnchanged).substr(1);
+  digits.erase(digits.find_last_not_of('0') + 1);
+  return text + "." + digits;
+}
+
 // ---- victim selection
 
 void evict_by_score(Bytes shortfall, const View& view, Actions& actions,
                     const std::function<std::int64_t(Slot)>& score) {
   std::vector<std::pair<std::int64_t, Slot>> heap;
   for (Slot s = view.oldest(); s != kNoSlot; s = view.newer(s)) {
-    if (!view.evictable(s)) continue;
+    if (view.size(s) == Bytes{0} || !view.evictable(s)) continue;  // nothing to gain
     const std::int64_t value = score(s);
     if (value >= 0) heap.emplace_back(value, s);
   }
@@ -190,7 +235,7 @@ void evict_oldest(Bytes shortfall, const View& view, Actions& actions, Bytes min
   Slot s = view.oldest();
   while (shortfall > Bytes{0} && s != kNoSlot) {
     const Slot next = view.newer(s);
-    if (view.evictable(s) && view.size(s) >= min_bytes) {
+    if (view.size(s) > Bytes{0} && view.size(s) >= min_bytes && view.evictable(s)) {
       shortfall -= view.size(s);
       actions.evict(s);
     }
