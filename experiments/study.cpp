@@ -7,6 +7,7 @@
 #include <mutex>
 #include <thread>
 
+#include "sim/bounds/steady_bound.hpp"
 #include "sim/machine_io.hpp"
 #include "sim/schedule_io.hpp"
 #include "sim/wide_math.hpp"
@@ -39,22 +40,10 @@ TimeSource choose_times(const StudyRequest& request, const Trace& trace, const s
   return *request.times;
 }
 
-// Sum of bounds over disjoint windows of at most two iterations: valid, and the cost stays linear.
-StudyBound steady_bound(const Program& program, const std::shared_ptr<const SwapGapTable>& table,
-                        SwapRates rates, Bytes budget) {
-  StudyBound total;
-  total.feasible = true;
-  for (std::uint32_t first = program.steady_first; first < program.steady_end; first += 2) {
-    const std::uint32_t last = std::min(first + 2, program.steady_end) - 1;
-    const SwapPathBound window(program, table, program.iterations[first].first_op,
-                               program.iterations[last].end_op, rates);
-    const SwapBound bound = window.at(budget);
-    total.feasible &= bound.feasible;
-    total.steady_total += bound.total;
-    total.compute += bound.compute;
-    if (total.chain.empty()) total.chain = chain_lines(program, bound);
-  }
-  return total;
+StudyBound steady_bound(const Program& program, const RunBounds& bounds, Bytes budget) {
+  const RunBound bound = bounds.at(budget);
+  return {bound.steady.feasible, bound.steady.total, bound.steady.compute,
+          chain_lines(program, bound.steady)};
 }
 
 Nanos steady_sum(const Program& program, const RunResult& result) {
@@ -163,7 +152,7 @@ Study run_study(const StudyRequest& request) {
   const PolicyFactory& none = find_policy("none");
   std::vector<RunResult> unlimited(request.traces.size());
   std::vector<std::optional<StudyBound>> bounds(request.traces.size() * request.budgets.size());
-  std::vector<std::shared_ptr<const SwapGapTable>> tables(request.traces.size());
+  std::vector<std::unique_ptr<const RunBounds>> tables(request.traces.size());
   const SwapRates rates = best_rates(request.machine);
   study.rows.resize(total);
 
@@ -194,13 +183,13 @@ Study run_study(const StudyRequest& request) {
     unlimited[t] = run_program(loaded[t]->program, request.machine, *policy,
                                options_for(request, kUnlimitedBudget, Needs::none));
     if (study.traces[t].bound_refusal.empty())
-      tables[t] = std::make_shared<const SwapGapTable>(loaded[t]->program);
+      tables[t] = std::make_unique<const RunBounds>(loaded[t]->program, rates);
   });
   parallel(bounds.size(), [&](std::size_t i) {
     const std::size_t t = i / request.budgets.size();
     if (!tables[t]) return;
     const Program& program = loaded[t]->program;
-    bounds[i] = steady_bound(program, tables[t], rates,
+    bounds[i] = steady_bound(program, *tables[t],
                              request.budgets[i % request.budgets.size()].resolve(program.peak_bytes));
   });
   std::size_t done = 0;

@@ -150,3 +150,5 @@ BENCHMARK_CAPTURE(log_replay, random_mixed_expandable, "random/s00.req.gz", "exp
                   kUnlimited);
 
 }  // namespace
+
+BENCHMARK_MAIN();  // the test library that is linked for its helpers has a main of its own

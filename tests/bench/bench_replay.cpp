@@ -65,3 +65,5 @@ BENCHMARK(BM_CompileProgram)->Unit(benchmark::kMillisecond);
 
 }  // namespace
 }  // namespace swaplab
+
+BENCHMARK_MAIN();  // the test library that is linked for its helpers has a main of its own
