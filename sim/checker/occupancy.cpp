@@ -77,7 +77,7 @@ Nanos overlap(const std::vector<KernelTime>& busy, Nanos begin, Nanos end) {
 class ResultCheck {
  public:
   ResultCheck(const Schedule& schedule, Findings& findings)
-      : result_(schedule.result), findings_(findings), whole_(schedule.entries.size()) {}
+      : findings_(findings), whole_(schedule.entries.size()) {}
 
   template <class Value>
   void equal(const std::string& what, Value claimed, Value recomputed) {
@@ -121,7 +121,6 @@ class ResultCheck {
   static std::string text(std::int64_t value) { return std::to_string(value); }
   static std::string text(std::uint64_t value) { return std::to_string(value); }
 
-  const RunResult& result_;
   Findings& findings_;
   std::uint64_t whole_;
 };
