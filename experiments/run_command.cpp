@@ -108,15 +108,15 @@ void print_tables(const Study& study, const StudyRequest& request, bool chain) {
       last_budget = row.budget_text;
       const RunResult& r = row.result;
       if (r.outcome != Outcome::ok) {
-        table.add({row.budget_text, row.policy, std::string(outcome_name(r.outcome))});
-        notes += "  " + row.budget_text + " " + row.policy + ": " + r.explanation + "\n";
+        table.add({row.budget_text, row.label, std::string(outcome_name(r.outcome))});
+        notes += "  " + row.budget_text + " " + row.label + ": " + r.explanation + "\n";
         continue;
       }
       const SteadySums sums = steady_sums(trace, r);
       const auto stall = [&](Stall s) { return sums.stalls[static_cast<std::size_t>(s)] / steady; };
       const Nanos other = sums.stall / steady - stall(Stall::swap_in) - stall(Stall::memory);
       table.add(
-          {row.budget_text, row.policy, "ok", human_time(row.steady_total / steady),
+          {row.budget_text, row.label, "ok", human_time(row.steady_total / steady),
            ratio(row.steady_total / steady, trace.unconstrained, "%.3fx"),
            row.bound && row.bound->feasible ? percent_over(row.steady_total, row.bound->steady_total) : "-",
            human_time(stall(Stall::swap_in)), human_time(stall(Stall::memory)), human_time(other),
@@ -161,6 +161,7 @@ Json result_json(const Study& study, const StudyRow& row) {
   m["peak_allocated_bytes"] = r.allocator.peak_allocated.value;
   m["peak_reserved_bytes"] = r.allocator.peak_reserved.value;
   m["peak_host_pinned_bytes"] = r.peak_host_pinned.value;
+  m["pinning_time_ns"] = r.pinning_time.value;
   m["device_mallocs"] = r.allocator.device_mallocs;
   m["alloc_retries"] = r.allocator.retries;
   m["alloc_ooms"] = r.allocator.ooms;

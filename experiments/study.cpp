@@ -200,6 +200,10 @@ Study run_study(const StudyRequest& request) {
     StudyRow& row = study.rows[i];
     row.trace = t;
     row.policy = spec.text();
+    row.label = std::string(spec.factory->info().name);
+    for (std::size_t v = 0; v < spec.values.size(); ++v) {
+      row.label += (v == 0 ? ":" : ",") + spec.values[v].first + "=" + spec.values[v].second;
+    }
     row.budget_text = request.budgets[b].text;
     row.budget = request.budgets[b].resolve(program.peak_bytes);
     row.bound = bounds[t * request.budgets.size() + b];

@@ -58,6 +58,7 @@ struct StudyBound {
 struct StudyRow {
   std::size_t trace;
   std::string policy;  // resolved text
+  std::string label;   // as typed
   std::string budget_text;
   Bytes budget;
   RunResult result;

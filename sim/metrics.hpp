@@ -56,6 +56,7 @@ struct RunResult {
   std::vector<IterationMetrics> iterations;  // those that completed
   AllocatorFigures allocator;
   Bytes peak_host_pinned;
+  Nanos pinning_time;  // host time to pin that pool, before the first iteration
   std::uint64_t plan_steps = 0, plan_steps_skipped = 0, evictions = 0, make_room_calls = 0;
   std::vector<PolicyMetric> policy_metrics;
 };
