@@ -1,6 +1,7 @@
 #include "policy/foresight_model.hpp"
 
 #include <algorithm>
+#include <utility>
 
 namespace swaplab::foresight {
 namespace {
@@ -18,10 +19,64 @@ struct Piece {  // free bytes, usable from `ready` on
   std::int64_t bytes, ready;
 };
 
+// One copy engine: when it is busy. Copies of the two directions slow each other down (PCIe duplex).
+// The copies were given their times in program order, so a copy that overlaps with earlier ones of the
+// other direction is slowed itself, and what those lose is added to their lane's end. An approximation:
+// it moves the loss to the next copy of that lane.
+class Lane {
+ public:
+  explicit Lane(Ppm rate_beside_other) : rate_(rate_beside_other) {}
+  std::int64_t free_at() const { return free_at_; }
+
+  // Returns the end of a copy that takes `work` ns alone and may start at `start`.
+  std::int64_t copy(std::int64_t start, std::int64_t work, Lane& other) {
+    start = std::max(start, free_at_);
+    const std::int64_t end =
+        rate_ == kUnchanged && other.rate_ == kUnchanged ? start + work : shared(start, work, other);
+    if (!busy_.empty() && busy_.back().second == start) {
+      busy_.back().second = end;
+    } else {
+      busy_.emplace_back(start, end);
+    }
+    return free_at_ = end;
+  }
+
+ private:
+  std::int64_t shared(std::int64_t start, std::int64_t work, Lane& other) const {
+    std::size_t i = other.busy_.size();
+    while (i > 0 && other.busy_[i - 1].second > start) --i;
+    std::int64_t at = start, overlap = 0;
+    for (; work > 0 && i < other.busy_.size(); ++i) {
+      const auto [begin, end] = other.busy_[i];
+      if (begin > at) {
+        const std::int64_t alone = std::min(work, begin - at);
+        work -= alone;
+        at += alone;
+        if (work == 0) break;
+      }
+      const std::int64_t together = std::min(end - at, (work * kUnchanged + rate_ - 1) / rate_);
+      work = std::max<std::int64_t>(0, work - together * rate_ / kUnchanged);
+      at += together;
+      overlap += together;
+    }
+    if (overlap > 0) other.free_at_ += overlap * (kUnchanged - other.rate_) / kUnchanged;
+    return at + work;
+  }
+
+  Ppm rate_;
+  std::int64_t free_at_ = 0;
+  std::vector<std::pair<std::int64_t, std::int64_t>> busy_;  // ascending, apart
+};
+
 class Replay {
  public:
   Replay(const Program& program, const Machine& machine, std::span<const std::int64_t> sizes, Bytes budget)
-      : program_(program), machine_(machine), sizes_(sizes), slots_(program.slot_count()) {
+      : program_(program),
+        machine_(machine),
+        sizes_(sizes),
+        slots_(program.slot_count()),
+        out_lane_(machine.interference.d2h_during_h2d),
+        in_lane_(machine.interference.h2d_during_d2h) {
     streams_.assign(program.stream_count, 0);
     free_.push_back({budget.value, 0});
     free_bytes_ = budget.value;
@@ -103,9 +158,9 @@ class Replay {
     SlotState& slot = slots_[s];
     if (slot.host_valid) return;
     host_ += submit_;
-    const std::int64_t start = std::max({out_lane_, slot.written, slot.copied_in, host_});
-    out_lane_ = start + machine_.link(Direction::device_to_host).time(program_.bytes[s]).value;
-    slot.copied_out = out_lane_;
+    slot.copied_out =
+        out_lane_.copy(std::max({slot.written, slot.copied_in, host_}),
+                       machine_.link(Direction::device_to_host).time(program_.bytes[s]).value, in_lane_);
     slot.host_valid = true;
   }
 
@@ -114,9 +169,9 @@ class Replay {
     make_room(sizes_[s]);
     host_ += submit_;
     const std::int64_t ready = take_oldest(sizes_[s]);
-    const std::int64_t start = std::max({in_lane_, ready, slot.copied_out, host_});
-    in_lane_ = start + machine_.link(Direction::host_to_device).time(program_.bytes[s]).value;
-    slot.copied_in = in_lane_;
+    slot.copied_in =
+        in_lane_.copy(std::max({ready, slot.copied_out, host_}),
+                      machine_.link(Direction::host_to_device).time(program_.bytes[s]).value, out_lane_);
     slot.place = Place::device;
   }
 
@@ -229,7 +284,8 @@ class Replay {
   std::vector<std::uint32_t> outgoing_;
   std::size_t outgoing_head_ = 0;
   std::int64_t free_bytes_ = 0, outgoing_bytes_ = 0, submit_ = 0;
-  std::int64_t host_ = 0, out_lane_ = 0, in_lane_ = 0;
+  std::int64_t host_ = 0;
+  Lane out_lane_, in_lane_;
   std::uint64_t overdrafts_ = 0;
 };
 

@@ -24,7 +24,8 @@ struct ModelResult {
 };
 
 // Replays operators [0, end_op) under `plan`. Kernel and copy times as the program and the machine's
-// link say, without interference; host costs included. `sizes`: bytes that each slot occupies.
+// link say; copies slow each other down about as the machine says; host costs included. `sizes`: bytes that
+// each slot occupies.
 ModelResult replay(const Program& program, const Machine& machine, const Plan& plan,
                    const Placement& placement, std::span<const std::int64_t> sizes, Bytes budget,
                    std::uint32_t end_op, bool keep_ends);
