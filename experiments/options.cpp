@@ -38,7 +38,8 @@ std::string take_action(Arguments& arguments, const std::string& command,
   for (const std::string& action : actions) {
     if (action == word) return word;
   }
-  throw Error(ErrorKind::usage, "unknown action '" + word + "' of 'swaplab " + command + "'" +
+  throw Error(ErrorKind::usage, "unknown action '" + word + "' of 'swaplab" +
+                                    (command.empty() ? "" : " " + command) + "'" +
                                     did_you_mean(word, actions) + "; expected " + all);
 }
 
