@@ -22,7 +22,12 @@ struct ScheduleCheck {
   Bytes peak_occupied;              // recomputed physical peak
 };
 
-// `trace` is the extended trace that the schedule names (trace_hash is compared).
+// Rules: operators in order, each once, on their stream, for their device time; copies first-in-
+// first-out per direction for the link's time; every access finds the last written version on the
+// device; copies move complete versions of live storages; device bytes are taken and given up in turn
+// and fit the budget, in program order and physically; the claimed figures follow from the entries.
+// `trace` is the extended trace that the schedule names; with another one that is the only finding.
+// Throws Error(input) when the schedule's machine text or the trace's cost figures cannot be used.
 ScheduleCheck check_schedule(const Schedule& schedule, const Trace& trace);
 
 }  // namespace swaplab
