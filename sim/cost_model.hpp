@@ -7,7 +7,8 @@
 namespace swaplab {
 
 // time = max(flop / (rate(dtype) * compute efficiency), (read + written) / (HBM * memory efficiency),
-//            kernel floor), rounded up to a nanosecond; 0 for views and where FLOP and bytes are known to be 0
+//            kernel floor), rounded up to a nanosecond; 0 for views and where FLOP and bytes are known to be
+//            0
 // (a bare allocation, which launches nothing).
 // The number format is that of the signature's first floating-point input (else output, else fp32).
 // float32 convolutions run at the TF32 rate and all other float32 operators at the FP32 rate, PyTorch's
