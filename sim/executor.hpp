@@ -119,7 +119,7 @@ class Executor final : public View, public Actions {
   void allocate(Slot slot);
   void free(Slot slot);
   void make_resident(Slot slot, std::uint16_t stream);
-  void fetch(Slot slot, std::uint16_t stream);
+  void fetch(Slot slot);
   void start_copy_in(Slot slot);
   bool take(Slot slot, MemoryUser user, bool forced);
   void hand_on(Slot slot);

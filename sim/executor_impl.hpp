@@ -146,13 +146,13 @@ void Executor<Device, Memory>::issue(std::uint32_t op) {
 template <class Device, class Memory>
 void Executor<Device, Memory>::make_resident(Slot slot, std::uint16_t stream) {
   SlotState& state = slots_[index(slot)];
-  if (state.residency != Residency::device) fetch(slot, stream);
+  if (state.residency != Residency::device) fetch(slot);
   if (state.in_ticket != 0) wait(stream, in_lane_, state.in_ticket);
   if (state.last_stream != stream) wait(stream, state.last_stream, state.last_use_ticket);
 }
 
 template <class Device, class Memory>
-void Executor<Device, Memory>::fetch(Slot slot, std::uint16_t stream) {
+void Executor<Device, Memory>::fetch(Slot slot) {
   SlotState& state = slots_[index(slot)];
   if (state.residency == Residency::outgoing) {
     cancel_eviction(slot);
@@ -165,7 +165,6 @@ void Executor<Device, Memory>::fetch(Slot slot, std::uint16_t stream) {
   take(slot, MemoryUser::copy_in, true);
   start_copy_in(slot);
   ++current_.passive_in;
-  static_cast<void>(stream);
 }
 
 template <class Device, class Memory>
