@@ -23,6 +23,14 @@ int policies_command(const Arguments& arguments);
 int machines_command(const Arguments& arguments);
 int allocator_command(const Arguments& arguments);
 int check_schedule_command(const Arguments& arguments);
+// `swaplab trace ...`
+int trace_info_command(const Arguments& arguments);
+int trace_check_command(const Arguments& arguments);
+int trace_convert_command(const Arguments& arguments);
+
+struct ReadReport;
+// A reader's warnings, on standard error.
+void print_warnings(const ReadReport& report);
 
 // The first positional word must be one of `actions`; throws Error(usage) with a suggestion.
 std::string take_action(Arguments& arguments, const std::string& command,

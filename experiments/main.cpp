@@ -1,5 +1,7 @@
+#include <algorithm>
 #include <cstdio>
 #include <exception>
+#include <iterator>
 #include <new>
 
 #include "experiments/commands.hpp"
@@ -7,17 +9,24 @@
 
 namespace {
 
-constexpr const char* kHelp = R"(swaplab: replay eager training traces under GPU-memory swap policies
+struct Command {
+  const char* name;
+  int (*run)(const swaplab::Arguments&);
+  const char* summary;
+};
 
-usage: swaplab COMMAND [options]        (swaplab COMMAND --help teaches each)
+// A new command is one line here; the help text and the suggestions come from it.
+constexpr Command kCommands[] = {
+    {"run", swaplab::run_command, "compare policies on traces at memory budgets, beside a proven bound"},
+    {"trace", swaplab::trace_command, "what a recording holds, whether it is consistent, other formats"},
+    {"policies", swaplab::policies_command, "what decides, what it needs to know, its parameters"},
+    {"machines", swaplab::machines_command, "device memory, links and API costs, each with its source"},
+    {"check-schedule", swaplab::check_schedule_command,
+     "verify a schedule against its trace, independently of the engine"},
+    {"allocator", swaplab::allocator_command, "what PyTorch's caching allocator does with a request log"},
+};
 
-  run         compare policies on traces at memory budgets, beside a proven bound
-  trace       info | check | convert: what a recording holds, whether it is consistent
-  policies    list | show NAME: what decides, what it needs to know, its parameters
-  machines    list | show NAME: device memory, links and API costs, each with its source
-  check-schedule FILE   verifies a schedule against its trace, independently of the engine
-  allocator   replay: what PyTorch's caching allocator does with a request log
-
+constexpr const char* kHelpEnd = R"(
 example:
   swaplab run --trace configs/traces/gpt2_medium.jsonl.gz --policy lru,next-use,foresight \
               --budget 0.5x,0.7x --machine a100-40g-pcie4
@@ -25,6 +34,15 @@ example:
 exit codes: 0 done (a run that does not fit is a result), 2 wrong usage, 3 bad input, 4 cannot write,
             5 policy error, 6 accounting broken (please report)
 )";
+
+void print_help() {
+  std::fputs(
+      "swaplab: replay eager training traces under GPU-memory swap policies\n\n"
+      "usage: swaplab COMMAND [options]        (swaplab COMMAND --help teaches each)\n\n",
+      stdout);
+  for (const Command& command : kCommands) std::printf("  %-15s %s\n", command.name, command.summary);
+  std::fputs(kHelpEnd, stdout);
+}
 
 int exit_code(swaplab::ErrorKind kind) {
   switch (kind) {
@@ -44,21 +62,19 @@ int exit_code(swaplab::ErrorKind kind) {
 
 int dispatch(swaplab::Arguments arguments) {
   if (arguments.empty() || arguments[0] == "--help" || arguments[0] == "-h" || arguments[0] == "help") {
-    std::fputs(kHelp, stdout);
+    print_help();
     return swaplab::kExitOk;
   }
   if (arguments[0] == "--version") {
     std::puts("swaplab 0.1.0");
     return swaplab::kExitOk;
   }
-  const std::string command = swaplab::take_action(
-      arguments, "COMMAND", {"run", "trace", "policies", "machines", "allocator", "check-schedule"});
-  if (command == "run") return swaplab::run_command(arguments);
-  if (command == "trace") return swaplab::trace_command(arguments);
-  if (command == "policies") return swaplab::policies_command(arguments);
-  if (command == "machines") return swaplab::machines_command(arguments);
-  if (command == "check-schedule") return swaplab::check_schedule_command(arguments);
-  return swaplab::allocator_command(arguments);
+  std::vector<std::string> names;
+  for (const Command& command : kCommands) names.emplace_back(command.name);
+  const std::string name = swaplab::take_action(arguments, "", names);
+  const auto* found = std::find_if(std::begin(kCommands), std::end(kCommands),
+                                   [&](const Command& c) { return c.name == name; });
+  return found->run(arguments);
 }
 
 }  // namespace

@@ -1,165 +1,45 @@
+#include <algorithm>
 #include <cstdio>
-#include <iostream>
-#include <nlohmann/json.hpp>
+#include <iterator>
 
 #include "experiments/commands.hpp"
-#include "experiments/options.hpp"
-#include "experiments/text.hpp"
-#include "trace/check.hpp"
-#include "trace/error.hpp"
-#include "trace/extend.hpp"
 #include "trace/io.hpp"
-
-namespace po = boost::program_options;
 
 namespace swaplab {
 namespace {
 
-using Json = nlohmann::ordered_json;
+struct TraceCommand {
+  const char* name;
+  int (*run)(const Arguments&);
+  const char* summary;
+};
 
-std::string letter_counts(const Trace& trace, std::uint32_t first, std::uint32_t end) {
-  std::array<std::uint32_t, 9> counts{};
-  for (std::uint32_t op = first; op < end; ++op) ++counts[static_cast<std::size_t>(trace.ops.phase[op])];
-  std::string text;
-  for (std::size_t p = 0; p < counts.size(); ++p) {
-    if (counts[p] == 0) continue;
-    text += (text.empty() ? "" : " ") + std::string(1, phase_letter(static_cast<Phase>(p))) +
-            std::to_string(counts[p]);
-  }
-  return text;
-}
-
-Json report_json(const std::string& path, const Trace& trace, const ReadReport& read,
-                 const TraceReport& report) {
-  Json j;
-  j["file"] = path;
-  j["format"] = read.format;
-  j["model"] = trace.header.model;
-  j["source"] = trace.header.source;
-  j["operators"] = report.operators;
-  j["storages"] = report.storages;
-  j["peak_bytes"] = report.peak_bytes.value;
-  j["live_at_end_bytes"] = report.live_bytes.value;
-  j["streams"] = report.streams;
-  j["views"] = report.views;
-  j["syncs"] = report.syncs;
-  j["has_device_times"] = trace.has_device_times();
-  j["problems"] = report.problems;
-  j["iterations"] = Json::array();
-  for (const IterationSummary& it : report.iterations) {
-    Json i;
-    i["number"] = it.iteration.number;
-    i["kind"] = it.iteration.kind == IterationKind::train ? "train" : "val";
-    i["step_skipped"] = it.iteration.step_skipped;
-    i["operators"] = it.iteration.end_op - it.iteration.first_op;
-    i["allocations"] = it.allocations;
-    i["peak_bytes"] = it.peak_bytes.value;
-    i["live_at_end_bytes"] = it.live_at_end.value;
-    i["device_time_ns"] = it.device_time.value;
-    j["iterations"].push_back(std::move(i));
-  }
-  return j;
-}
-
-void print_check(const std::string& path, const TraceReport& report) {
-  std::printf("%s: %s\n  operators %llu  storages %llu  peak %lld B (%s)  live at end %lld B (%s)\n",
-              path.c_str(), report.problems.empty() ? "ok" : "NOT CONSISTENT",
-              static_cast<unsigned long long>(report.operators),
-              static_cast<unsigned long long>(report.storages),
-              static_cast<long long>(report.peak_bytes.value), human_bytes(report.peak_bytes).c_str(),
-              static_cast<long long>(report.live_bytes.value), human_bytes(report.live_bytes).c_str());
-  for (const std::string& problem : report.problems) std::printf("  problem: %s\n", problem.c_str());
-}
-
-void print_info(const Trace& trace, const ReadReport& read, const TraceReport& report) {
-  std::printf(
-      "  format %s, model %s, recorded by torch %s (%s)\n  %u stream(s), %llu views, %llu host reads, device "
-      "times: %s\n",
-      read.format.c_str(), trace.header.model.c_str(), trace.header.torch.c_str(),
-      trace.header.source.c_str(), report.streams, static_cast<unsigned long long>(report.views),
-      static_cast<unsigned long long>(report.syncs),
-      trace.has_device_times() ? "in the trace" : "none (use --times model)");
-  std::printf("  in memory %s, %llu B per operator\n",
-              human_bytes(Bytes{static_cast<std::int64_t>(trace.memory_bytes())}).c_str(),
-              static_cast<unsigned long long>(trace.memory_bytes() / report.operators));
-  std::printf("  at the peak (operator %u):", report.peak_op);
-  static constexpr const char* names[] = {"activation/other", "param", "grad", "opt", "buffer", "data"};
-  for (std::size_t c = 0; c < 6; ++c) {
-    if (report.bytes_by_class_at_peak[c] > Bytes{0})
-      std::printf(" %s %s", names[c], human_bytes(report.bytes_by_class_at_peak[c]).c_str());
-  }
-  std::printf("\n\n");
-  TextTable table(
-      {"iteration", "kind", "operators", "allocations", "peak", "live at end", "device time", "by phase"}, 2);
-  for (const IterationSummary& it : report.iterations) {
-    table.add({std::to_string(it.iteration.number),
-               std::string(it.iteration.kind == IterationKind::train ? "train" : "val") +
-                   (it.iteration.step_skipped ? " (step skipped)" : ""),
-               std::to_string(it.iteration.end_op - it.iteration.first_op), std::to_string(it.allocations),
-               human_bytes(it.peak_bytes), human_bytes(it.live_at_end),
-               it.operators_without_time == 0 ? human_time(it.device_time) : "-",
-               letter_counts(trace, it.iteration.first_op, it.iteration.end_op)});
-  }
-  std::printf("%s\n", table.text().c_str());
-  TextTable names_table({"operator", "calls"}, 1);
-  for (const auto& [name, count] : report.top_operators) names_table.add({name, std::to_string(count)});
-  std::fputs(names_table.text().c_str(), stdout);
-}
+// A new `swaplab trace` command is one file and one line here.
+constexpr TraceCommand kTraceCommands[] = {
+    {"info", trace_info_command, "what a trace holds"},
+    {"check", trace_check_command, "replays liveness and verifies the end record"},
+    {"convert", trace_convert_command, "writes it in another format, or continued to more iterations"},
+};
 
 }  // namespace
 
+void print_warnings(const ReadReport& report) {
+  for (const std::string& warning : report.warnings) std::fprintf(stderr, "warning: %s\n", warning.c_str());
+}
+
 int trace_command(const Arguments& given) {
   Arguments arguments = given;
-  po::options_description options("options");
-  options.add_options()("help,h", "this text")("json", "JSON instead of text")(
-      "output,o", po::value<std::string>(),
-      "convert: file to write; format by extension (.jsonl, .jsonl.gz, .jsonl.zst)")(
-      "iterations", po::value<std::uint32_t>(), "convert: continue the recording to this many iterations")(
-      "file", po::value<std::vector<std::string>>(), "trace files (positional)");
   if (!arguments.empty() && (arguments[0] == "--help" || arguments[0] == "-h")) {
-    std::cout << "swaplab trace info FILE...      what a trace holds\n"
-                 "swaplab trace check FILE...     replays liveness and verifies the end record\n"
-                 "swaplab trace convert FILE -o OUT [--iterations N]\n\n"
-              << options;
+    std::puts("usage: swaplab trace COMMAND ...     (swaplab trace COMMAND --help teaches each)\n");
+    for (const TraceCommand& c : kTraceCommands) std::printf("  %-10s %s\n", c.name, c.summary);
     return kExitOk;
   }
-  const std::string action = take_action(arguments, "trace", {"info", "check", "convert"});
-  const po::variables_map values = parse_options(arguments, options, "file");
-  if (values.count("help") != 0) return trace_command({"--help"});
-  if (values.count("file") == 0)
-    throw Error(ErrorKind::usage, "swaplab trace " + action + " needs a trace file");
-  const auto files = values["file"].as<std::vector<std::string>>();
-  const auto warn = [](const ReadReport& report) {
-    for (const std::string& warning : report.warnings) std::fprintf(stderr, "warning: %s\n", warning.c_str());
-  };
-  if (action == "convert") {
-    if (files.size() != 1 || values.count("output") == 0)
-      throw Error(ErrorKind::usage, "swaplab trace convert needs one file and -o OUT");
-    ReadReport read;
-    Trace trace = read_trace(files[0], &read);
-    warn(read);
-    if (values.count("iterations") != 0)
-      trace = extend_iterations(trace, values["iterations"].as<std::uint32_t>());
-    write_trace(trace, values["output"].as<std::string>());
-    return kExitOk;
-  }
-  Json all = Json::array();
-  bool consistent = true;
-  for (const std::string& file : files) {
-    ReadReport read;
-    const Trace trace = read_trace(file, &read);
-    warn(read);
-    const TraceReport report = examine_trace(trace);
-    consistent &= report.problems.empty();
-    if (values.count("json") != 0) {
-      all.push_back(report_json(file, trace, read, report));
-      continue;
-    }
-    print_check(file, report);
-    if (action == "info") print_info(trace, read, report);
-  }
-  if (values.count("json") != 0) std::cout << all.dump(1) << '\n';
-  return consistent ? kExitOk : kExitInput;
+  std::vector<std::string> names;
+  for (const TraceCommand& c : kTraceCommands) names.emplace_back(c.name);
+  const std::string name = take_action(arguments, "trace", names);
+  return std::find_if(std::begin(kTraceCommands), std::end(kTraceCommands),
+                      [&](const TraceCommand& c) { return c.name == name; })
+      ->run(arguments);
 }
 
 }  // namespace swaplab

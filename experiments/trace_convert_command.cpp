@@ -1,0 +1,41 @@
+#include <iostream>
+
+#include "experiments/commands.hpp"
+#include "experiments/options.hpp"
+#include "trace/error.hpp"
+#include "trace/extend.hpp"
+#include "trace/io.hpp"
+
+namespace po = boost::program_options;
+
+namespace swaplab {
+
+int trace_convert_command(const Arguments& arguments) {
+  po::options_description options("options");
+  options.add_options()("help,h", "this text")(
+      "output,o", po::value<std::string>(),
+      "file to write; format by extension (.jsonl, .jsonl.gz, .jsonl.zst)")(
+      "iterations", po::value<std::uint32_t>(), "continue the recording to this many iterations")(
+      "file", po::value<std::vector<std::string>>(), "trace file (positional)");
+  const po::variables_map values = parse_options(arguments, options, "file");
+  if (values.count("help") != 0) {
+    std::cout << "swaplab trace convert FILE -o OUT [--iterations N]\n\n"
+                 "Writes the trace again in another format, complete or not at all.\n"
+                 "\nexample:\n  swaplab trace convert configs/traces/gpt_small.jsonl.gz -o gpt.jsonl.zst "
+                 "--iterations 20\n\n"
+              << options;
+    return kExitOk;
+  }
+  if (values.count("file") == 0 || values["file"].as<std::vector<std::string>>().size() != 1 ||
+      values.count("output") == 0)
+    throw Error(ErrorKind::usage, "swaplab trace convert needs one file and -o OUT");
+  ReadReport read;
+  Trace trace = read_trace(values["file"].as<std::vector<std::string>>()[0], &read);
+  print_warnings(read);
+  if (values.count("iterations") != 0)
+    trace = extend_iterations(trace, values["iterations"].as<std::uint32_t>());
+  write_trace(trace, values["output"].as<std::string>());
+  return kExitOk;
+}
+
+}  // namespace swaplab
