@@ -16,7 +16,17 @@
 namespace swaplab {
 
 // Part of a training iteration (schema v1 `ph`). R is recomputation inside the backward pass.
-enum class Phase : std::uint8_t { unknown, init, zero_grad, data, forward, backward, recompute, optimizer, evaluation };
+enum class Phase : std::uint8_t {
+  unknown,
+  init,
+  zero_grad,
+  data,
+  forward,
+  backward,
+  recompute,
+  optimizer,
+  evaluation
+};
 // The schema's letter: I Z D F B R O E, '?' for unknown.
 char phase_letter(Phase phase);
 
@@ -26,7 +36,15 @@ std::string_view storage_class_name(StorageClass cls);  // schema v1 `cls`: "par
 // What makes the host wait for the device in this operator (schema v1 `sync`).
 enum class SyncKind : std::uint8_t { none, item, shape, d2h, explicit_sync };
 
-enum class MarkKind : std::uint8_t { iter_begin, iter_end, micro_begin, micro_end, phase, step_skipped, other };
+enum class MarkKind : std::uint8_t {
+  iter_begin,
+  iter_end,
+  micro_begin,
+  micro_end,
+  phase,
+  step_skipped,
+  other
+};
 
 enum class IterationKind : std::uint8_t { train, validation };
 
@@ -53,7 +71,7 @@ struct Resize {
 
 struct Mark {
   MarkKind kind;
-  NameId text;             // phase letter, "train"/"val", or the name of an unknown mark
+  NameId text;               // phase letter, "train"/"val", or the name of an unknown mark
   std::int64_t number = -1;  // iteration or micro-batch; -1 absent
   Nanos time{-1};            // recorder's clock; -1 absent
 };
@@ -105,10 +123,10 @@ class StringTable {
 struct SignatureColumns {
   Column<NameId> name;
   Column<NameId> detail;  // JSON text {"in":…,"out":…,"attr":…}: identity, and what the writer emits
-  Column<std::int64_t> flop;           // 2 x multiply-accumulate; -1 unknown
-  Column<Bytes> read, written;         // 0 for views; -1 unknown
-  Column<Bytes> scratch;               // peak scratch inside the operator; -1 unknown
-  Column<std::uint8_t> view;           // 1: aliases its input, moves no bytes, runs no kernel
+  Column<std::int64_t> flop;    // 2 x multiply-accumulate; -1 unknown
+  Column<Bytes> read, written;  // 0 for views; -1 unknown
+  Column<Bytes> scratch;        // peak scratch inside the operator; -1 unknown
+  Column<std::uint8_t> view;    // 1: aliases its input, moves no bytes, runs no kernel
   std::size_t size() const { return name.size(); }
 };
 
@@ -143,7 +161,8 @@ struct Trace {
   SignatureColumns signatures;
   StorageColumns storages;
   OpColumns ops;
-  Column<std::uint32_t> gap_begin;  // ops.size() + 2: events of gap g are events[gap_begin[g] .. gap_begin[g+1])
+  Column<std::uint32_t>
+      gap_begin;  // ops.size() + 2: events of gap g are events[gap_begin[g] .. gap_begin[g+1])
   Column<Event> events;
   Column<Mark> marks;
   Column<Resize> resizes;

@@ -32,13 +32,27 @@ using Bytes = Quantity<struct BytesTag>;
 using Nanos = Quantity<struct NanosTag>;
 
 namespace unit_literals {
-constexpr Bytes operator""_B(unsigned long long v) { return {static_cast<std::int64_t>(v)}; }
-constexpr Bytes operator""_KiB(unsigned long long v) { return {static_cast<std::int64_t>(v << 10)}; }
-constexpr Bytes operator""_MiB(unsigned long long v) { return {static_cast<std::int64_t>(v << 20)}; }
-constexpr Bytes operator""_GiB(unsigned long long v) { return {static_cast<std::int64_t>(v << 30)}; }
-constexpr Nanos operator""_ns(unsigned long long v) { return {static_cast<std::int64_t>(v)}; }
-constexpr Nanos operator""_us(unsigned long long v) { return {static_cast<std::int64_t>(v * 1000)}; }
-constexpr Nanos operator""_ms(unsigned long long v) { return {static_cast<std::int64_t>(v * 1000000)}; }
+constexpr Bytes operator""_B(unsigned long long v) {
+  return {static_cast<std::int64_t>(v)};
+}
+constexpr Bytes operator""_KiB(unsigned long long v) {
+  return {static_cast<std::int64_t>(v << 10)};
+}
+constexpr Bytes operator""_MiB(unsigned long long v) {
+  return {static_cast<std::int64_t>(v << 20)};
+}
+constexpr Bytes operator""_GiB(unsigned long long v) {
+  return {static_cast<std::int64_t>(v << 30)};
+}
+constexpr Nanos operator""_ns(unsigned long long v) {
+  return {static_cast<std::int64_t>(v)};
+}
+constexpr Nanos operator""_us(unsigned long long v) {
+  return {static_cast<std::int64_t>(v * 1000)};
+}
+constexpr Nanos operator""_ms(unsigned long long v) {
+  return {static_cast<std::int64_t>(v * 1000000)};
+}
 }  // namespace unit_literals
 
 }  // namespace swaplab

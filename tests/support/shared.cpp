@@ -30,7 +30,8 @@ std::string read_file(const std::string& path) {
   std::string content;
   char buffer[1 << 16];
   int count = 0;
-  while ((count = gzread(file, buffer, sizeof buffer)) > 0) content.append(buffer, static_cast<size_t>(count));
+  while ((count = gzread(file, buffer, sizeof buffer)) > 0)
+    content.append(buffer, static_cast<size_t>(count));
   gzclose(file);
   if (count < 0) throw std::runtime_error("cannot read " + path);
   return content;
