@@ -27,6 +27,9 @@ examples:
   record_torch.py resnet50 --fake --batch 256 --optimizer sgd -o resnet50.jsonl.gz
   record_torch.py moe --tokens 4096 --moe-experts 8 --moe-topk 2 -o moe.jsonl.zst
 
+  # also the allocator's own calls in order, and the scratch bytes that operators use inside
+  record_torch.py resnet50 --batch 4 --image-size 64 --device cpu --exact-memory -o resnet_exact.jsonl.gz
+
   # your own program: user.py defines build() -> (model, optimizer, step)
   record_torch.py --script user.py --iterations 3 -o mine.jsonl.gz
 
@@ -78,6 +81,9 @@ def make_parser():
     run.add_argument("--fake", action="store_true", help="fake tensors: no memory and no times, any model size")
     run.add_argument("--device", default="auto", help="auto (cuda if there is one), cpu or cuda:N")
     run.add_argument("--times", choices=("auto", "none"), default="auto", help="none leaves measured times out")
+    run.add_argument("--exact-memory", action="store_true",
+                     help="each call of the CPU allocator in order, and scratch bytes per operator (needs the C++ "
+                     "headers of PyTorch and g++)")
     run.add_argument("--iterations", type=positive, default=3, metavar="N", help="training iterations (default 3)")
     run.add_argument("--val-every", type=non_negative, default=0, metavar="N",
                      help="a validation iteration after every N training iterations (default: none)")
@@ -120,6 +126,9 @@ def settle(o):
                 raise RecorderError(f"{flag} does not apply to resnet50")
     if o.fake and o.device.startswith("cuda"):
         raise RecorderError("--fake records on the CPU device; leave --device out")
+    if o.exact_memory and (o.fake or o.device.startswith("cuda")):
+        raise RecorderError("--exact-memory observes real memory of the CPU; it goes with --device cpu, not with "
+                            + ("--fake" if o.fake else "CUDA"))
     o.seq_lens = o.seq_lens or [128]
     if o.tokens:
         if o.batch:
@@ -183,6 +192,7 @@ def record(o, torch):
 
     from recorder import cuda_times, fake, session
     from recorder.dispatch import Recorder
+    from recorder.exact_memory import ExactMemory
 
     on_gpu = o.device.startswith("cuda")
     build = builder(o)
@@ -211,6 +221,8 @@ def record(o, torch):
             torch.manual_seed(o.seed)
             if o.fake:
                 stack.enter_context(fake.mode(fallbacks))
+            if o.exact_memory:
+                recorder.memory = stack.enter_context(ExactMemory())
             run = session.Session(recorder, *build(), may_lack)
             stack.enter_context(session.garbage_collection_off())
             stack.enter_context(run.hooks())
@@ -254,7 +266,7 @@ def main(argv=None):
             raise RecorderError("this Python has no torch; on Debian: apt-get install python3-torch "
                                 "libopenblas0-pthread, then /usr/bin/python3 scripts/record_torch.py ...") from None
         if o.device == "auto":
-            o.device = "cuda:0" if torch.cuda.is_available() and not o.fake else "cpu"
+            o.device = "cuda:0" if torch.cuda.is_available() and not (o.fake or o.exact_memory) else "cpu"
         record(o, torch)
     except RecorderError as e:
         print(f"error: {e}", file=sys.stderr)

@@ -8,6 +8,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_flatten
 
 from . import RecorderError, cost, fake
+from .exact_memory import scratch
 from .storages import StorageTable, untyped
 
 # Bookkeeping of the framework, not work of the model: neither launches nor allocates on a device.
@@ -79,6 +80,7 @@ class Recorder(TorchDispatchMode):
         self.names = []               # (operator name, is a view) by index, for the join with a profile
         self.keep_names = False
         self.pass_through = 0
+        self.memory = None            # an ExactMemory: `mem` lines and scratch bytes per signature
         self._operators = {}
         self._signatures = {}
         self._tags = {}               # id -> (class, name) already written
@@ -121,8 +123,14 @@ class Recorder(TorchDispatchMode):
             self.peak = max(self.peak, self.live)
         return sid
 
+    def _memory_lines(self, calls, where):
+        for address, size in calls:
+            self.sink.write({"k": "mem", "p": hex(address), "b": size, "w": where})
+
     def drain(self):
         """Writes the frees since the last line."""
+        if self.memory is not None:
+            self._memory_lines(self.memory.take(), "gap")
         for sid, size in self.table.collect():
             self.sink.write({"k": "free", "s": sid})
             self.live -= size
@@ -175,22 +183,25 @@ class Recorder(TorchDispatchMode):
 
     # Operators
 
-    def _signature(self, op, args, kwargs, ins, in_desc, outs, written, view):
+    def _signature(self, op, args, kwargs, ins, in_desc, outs, written, view, scratch):
         attributes = []
         _attributes([a for a, random in zip(args, op.random) if not random], attributes)
         _attributes([a for name, a in kwargs.items() if not any(r in name for r in RANDOM_STATE)], attributes)
         out_desc = _describe(outs)
         # bool and int compare equal in Python, so the type belongs to the key.
-        key = (op.name, in_desc, out_desc, tuple((type(a), a) for a in attributes), view)
+        key = (op.name, in_desc, out_desc, tuple((type(a), a) for a in attributes), view, scratch)
         found = self._signatures.get(key)
         if found is not None:
             return found
         flop, read, wrote = cost.work(op.base, args, ins, outs, written, view)
         sid = len(self._signatures)
         self._signatures[key] = sid
-        self.sink.write({"k": "sig", "id": sid, "n": op.name, "in": [[list(s), d] for s, d in in_desc],
-                         "out": [[list(s), d] for s, d in out_desc], "attr": attributes,
-                         "view": int(view), "flop": int(flop), "rb": int(read), "wb": int(wrote)})
+        line = {"k": "sig", "id": sid, "n": op.name, "in": [[list(s), d] for s, d in in_desc],
+                "out": [[list(s), d] for s, d in out_desc], "attr": attributes,
+                "view": int(view), "flop": int(flop), "rb": int(read), "wb": int(wrote)}
+        if scratch is not None:
+            line["scr"] = scratch
+        self.sink.write(line)
         return sid
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
@@ -227,6 +238,11 @@ class Recorder(TorchDispatchMode):
         else:
             result = func(*args, **kwargs)
         elapsed = time.perf_counter_ns() - started
+        used = None
+        if self.memory is not None:
+            calls = self.memory.take()
+            self._memory_lines(calls, "op")
+            used = scratch(calls)
 
         outs = [t for t in tree_flatten(result)[0] if isinstance(t, torch.Tensor)]
         known = set(in_ids)
@@ -240,7 +256,7 @@ class Recorder(TorchDispatchMode):
             out_ids.append(self.resolve(t, "op"))
         view = bool(outs) and not fresh and not written
         line = {"k": "op", "i": self.ops,
-                "sig": self._signature(op, args, kwargs, ins, in_desc, outs, written, view),
+                "sig": self._signature(op, args, kwargs, ins, in_desc, outs, written, view, used),
                 "ph": self.phase_name, "in": in_ids, "out": out_ids, "wr": written_ids}
         if self.timed:
             line["ns"] = elapsed

@@ -23,6 +23,7 @@ from recorder.check import check_file, check_lines  # noqa: E402
 
 try:
     import torch  # noqa: F401
+    from recorder.exact_memory import _headers
     NO_TORCH = None
 except ImportError:
     NO_TORCH = "this Python has no torch (Debian: apt-get install python3-torch)"
@@ -187,6 +188,39 @@ class Recording(unittest.TestCase):
         self.assertEqual(set(s.iterations[2]["phases"]), {"D", "E"})
         self.assertLess(s.iterations[3]["phases"]["O"], s.iterations[4]["phases"]["O"])
         self.assertEqual(s.iterations[1]["live"], s.iterations[4]["live"])
+
+    def test_exact_memory_agrees_with_the_dispatched_storages(self):
+        self.record("resnet50", "--fake", "--exact-memory", status=2)
+        self.assertIn("observes real memory", self.message)
+        try:
+            _headers()
+        except RecorderError as e:
+            self.skipTest(str(e))
+        path = self.record(*self.TINY, "--exact-memory", "--times", "none")
+        with open(path, encoding="utf-8") as f:
+            records = [json.loads(line) for line in f]
+        self.assertTrue(any(r["k"] == "sig" and r["scr"] > 0 for r in records))
+        exact = storages = 0
+        live, sizes, apart = {}, {}, []
+        for r in records:
+            if r["k"] == "mem":
+                exact += r["b"]
+                if r["b"] > 0:
+                    self.assertNotIn(r["p"], live)
+                    live[r["p"]] = r["b"]
+                else:
+                    # What lives from before the recording is freed without an allocation that was seen.
+                    self.assertEqual(live.pop(r["p"], -r["b"]), -r["b"])
+            elif r["k"] == "alloc":
+                sizes[r["s"]] = r["b"]
+                storages += r["b"] * (r["src"] == "op")
+            elif r["k"] == "free":
+                storages -= sizes[r["s"]]
+            elif r["k"] == "op":
+                apart.append(exact - storages)
+        # External storages born between operators count on the exact side only; else both tell the same story.
+        second = apart[len(apart) // 2:]
+        self.assertLessEqual(max(second) - min(second), 4096)
 
     def test_user_script(self):
         script = os.path.join(self.folder.name, "user.py")
