@@ -70,7 +70,7 @@ Parameter<Params> fraction_parameter(std::string name, Ppm Params::*member, Ppm 
 }
 template <class Params>
 Parameter<Params> choice_parameter(std::string name, std::string Params::*member,
-                                   std::vector<std::string> choices, std::string description) {
+                                   const std::vector<std::string>& choices, std::string description) {
   std::string range;
   for (const std::string& choice : choices) range += (range.empty() ? "" : "|") + choice;
   return {std::move(name),
@@ -164,10 +164,10 @@ class TypedPolicyFactory final : public PolicyFactory {
 
  private:
   Params parse(const std::vector<std::pair<std::string, std::string>>& values) const {
-    for (const auto& [name, value] : values) {
-      const auto same = [&](const auto& p) { return p.name == name; };
+    for (const auto& typed : values) {
+      const auto same = [&](const auto& p) { return p.name == typed.first; };
       if (std::none_of(parameters_.begin(), parameters_.end(), same)) {
-        fail_parameter(*this, name, value, "");
+        fail_parameter(*this, typed.first, typed.second, "");
       }
     }
     Params params{};

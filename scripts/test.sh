@@ -1,17 +1,33 @@
 #!/usr/bin/env bash
 # Installs what is missing, builds everything and runs all tests; ends with ctest's summary.
-# --sanitize first runs the same tests under AddressSanitizer and UBSan (about as long again).
+#   --lint      also clang-format and clang-tidy
+#   --sanitize  also the same tests under AddressSanitizer and UBSan
+#   --tsan      also the threaded parts under ThreadSanitizer
 set -euo pipefail
 cd "$(dirname "$0")/.."
 . scripts/packages.sh
 swaplab_packages doctest-dev libbenchmark-dev python3
+
+build_and_test() {  # PRESET [ctest options]
+  local preset=$1
+  shift
+  cmake --preset "$preset" >/dev/null
+  cmake --build "build/$preset"
+  ctest --test-dir "build/$preset" --output-on-failure "$@"
+}
+
 cmake --preset release -DSWAPLAB_BENCH=ON >/dev/null
 cmake --build build/release
-if [ "${1:-}" = --sanitize ]; then
-  cmake --preset asan-ubsan >/dev/null
-  cmake --build build/asan-ubsan
-  ctest --test-dir build/asan-ubsan --output-on-failure
-fi
 cmake --preset test >/dev/null
-cmake --build build/test
-ctest --test-dir build/test --output-on-failure
+for option in "$@"; do
+  case $option in
+    --lint) scripts/lint.sh ;;
+    --sanitize) build_and_test asan-ubsan ;;
+    --tsan) build_and_test tsan -R 'experiments' ;;
+    *)
+      echo "error: unknown option $option; expected --lint, --sanitize, --tsan" >&2
+      exit 2
+      ;;
+  esac
+done
+build_and_test test

@@ -45,7 +45,7 @@ class Executor final : public View, public Actions {
         out_lane_(device.copy_lane(Direction::device_to_host)),
         in_lane_(device.copy_lane(Direction::host_to_device)),
         slots_(program.slot_count()),
-        waited_((out_lane_ + 2u) * (out_lane_ + 2u), 0) {
+        waited_(std::size_t{out_lane_ + 2u} * (out_lane_ + 2u), 0) {
     if (has(needs, Needs::future)) {
       access_index_ = index_accesses(program);
       next_access_.assign(access_index_.begin.begin(), access_index_.begin.end() - 1);

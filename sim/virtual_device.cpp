@@ -42,7 +42,8 @@ void VirtualDevice::host_wait(std::uint16_t lane, Ticket ticket, Stall reason) {
 }
 
 void VirtualDevice::host_wait_all(Stall reason) {
-  for (std::uint16_t lane = 0; lane < lanes_.size(); ++lane) host_wait(lane, lanes_[lane].issued, reason);
+  for (std::uint16_t lane = 0; lane < static_cast<std::uint16_t>(lanes_.size()); ++lane)
+    host_wait(lane, lanes_[lane].issued, reason);
 }
 
 bool VirtualDevice::query(std::uint16_t lane, Ticket ticket) {
@@ -91,7 +92,7 @@ void VirtualDevice::wait(std::uint16_t lane, std::uint16_t on, Ticket ticket) {
 
 std::uint16_t VirtualDevice::next_lane() const {
   std::uint16_t best = 0;
-  for (std::uint16_t lane = 1; lane < next_.size(); ++lane) {
+  for (std::uint16_t lane = 1; lane < static_cast<std::uint16_t>(next_.size()); ++lane) {
     if (next_[lane] < next_[best]) best = lane;
   }
   return best;
@@ -184,7 +185,7 @@ void VirtualDevice::complete(std::uint16_t lane, std::int64_t now) {
   } else if (interference_) {
     update_rates(now);
   }
-  for (std::uint16_t other = 0; other < lanes_.size(); ++other) {
+  for (std::uint16_t other = 0; other < static_cast<std::uint16_t>(lanes_.size()); ++other) {
     Lane& o = lanes_[other];
     if (other == lane || o.running || o.queue.empty()) continue;
     if (o.queue.front().is_wait && o.queue.front().on == lane) progress(other, now);
@@ -204,7 +205,7 @@ Ppm VirtualDevice::rate_of(std::uint16_t lane) const {
 }
 
 void VirtualDevice::update_rates(std::int64_t now) {
-  for (std::uint16_t lane = 0; lane < lanes_.size(); ++lane) {
+  for (std::uint16_t lane = 0; lane < static_cast<std::uint16_t>(lanes_.size()); ++lane) {
     Lane& l = lanes_[lane];
     if (!l.running) continue;
     const Ppm rate = rate_of(lane);

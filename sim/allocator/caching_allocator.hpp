@@ -172,7 +172,7 @@ class CachingAllocator {
   std::uint64_t large_lookups_ = 0;                    // the clock of block ages
 
   allocator_detail::BlockTable blocks_;
-  std::array<std::unique_ptr<Pool>, 2 * kMaxAllocatorStreams> pools_;
+  std::array<std::unique_ptr<Pool>, std::size_t{2} * kMaxAllocatorStreams> pools_;
   AllocatorStats stats_;
   std::vector<std::uint64_t> cached_at_;  // by block: large_lookups_ when it entered the cache
   std::vector<AddressRange> ranges_;

@@ -106,7 +106,7 @@ class FreeBins {
     const std::uint64_t units = size >> 9;
     const auto width = static_cast<std::uint32_t>(std::bit_width(units | 64));
     const std::uint32_t shift = width - 7;
-    const auto bin = static_cast<std::uint32_t>(64 * shift + (units >> shift));
+    const auto bin = static_cast<std::uint32_t>(std::uint64_t{64} * shift + (units >> shift));
     const std::uint64_t offset = units & ((std::uint64_t{1} << shift) - 1);
     return {bin, offset << kAddressBits | address >> 9};
   }

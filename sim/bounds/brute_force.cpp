@@ -210,7 +210,7 @@ class Search {
     const std::int64_t taken = sum(state.device);
     const bool writes_now = state.running;
     if (!state.running && state.next_op < ops_.size()) start_operator(time, state, taken);
-    for (std::uint8_t s = 0; s < storages_.size(); ++s) {
+    for (std::uint8_t s = 0; s < static_cast<std::uint8_t>(storages_.size()); ++s) {
       const Mask bit = static_cast<Mask>(1U << s);
       const bool on_device = (state.device & bit) != 0, on_host = (state.host & bit) != 0;
       if (on_device && on_host && (used & bit) == 0) {

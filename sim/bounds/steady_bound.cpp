@@ -39,7 +39,7 @@ Bytes RunBounds::required_peak() const {
   return steady_->required_peak();
 }
 
-std::optional<SwapBound> lap_bound(const Program& program, std::shared_ptr<const SwapGapTable> table,
+std::optional<SwapBound> lap_bound(const Program& program, const std::shared_ptr<const SwapGapTable>& table,
                                    std::uint32_t iteration, Bytes budget, SwapRates rates,
                                    SwapPathOptions options) {
   if (iteration + 1 >= program.iterations.size()) return std::nullopt;

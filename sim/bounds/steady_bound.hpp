@@ -44,7 +44,7 @@ class RunBounds {
 // repeat no schedule can have a shorter period, nor a smaller average over many laps. Start places tried:
 // the iteration's beginning and the ends of the links of the two-lap chain.
 // Nothing when there is no next iteration or it differs in its number of operators.
-std::optional<SwapBound> lap_bound(const Program& program, std::shared_ptr<const SwapGapTable> table,
+std::optional<SwapBound> lap_bound(const Program& program, const std::shared_ptr<const SwapGapTable>& table,
                                    std::uint32_t iteration, Bytes budget, SwapRates rates,
                                    SwapPathOptions options = {});
 

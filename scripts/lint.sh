@@ -1,0 +1,11 @@
+#!/usr/bin/env bash
+# Formatting (clang-format) and static checks (clang-tidy) of all C++ sources; needs build/test configured.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+. scripts/packages.sh
+swaplab_packages clang-format clang-tidy
+git ls-files '*.cpp' '*.hpp' | xargs clang-format --dry-run -Werror
+echo "clang-format: ok"
+git ls-files 'trace/*.cpp' 'sim/*.cpp' 'policy/*.cpp' 'experiments/*.cpp' |
+  xargs -P "$(nproc)" -n 4 clang-tidy -p build/test --quiet 2> >(grep -v 'warnings generated' >&2)
+echo "clang-tidy: ok"
