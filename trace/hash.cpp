@@ -17,7 +17,7 @@ class Hasher {
       word(w);
     }
     std::uint64_t last = 0;
-    std::memcpy(&last, p, size);
+    if (size != 0) std::memcpy(&last, p, size);  // an empty column has no address
     word(last);
   }
   template <class T>
