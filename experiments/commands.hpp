@@ -27,6 +27,8 @@ int check_schedule_command(const Arguments& arguments);
 int trace_info_command(const Arguments& arguments);
 int trace_check_command(const Arguments& arguments);
 int trace_convert_command(const Arguments& arguments);
+int trace_perturb_command(const Arguments& arguments);
+int trace_diff_command(const Arguments& arguments);
 
 struct ReadReport;
 // A reader's warnings, on standard error.

@@ -19,6 +19,8 @@ constexpr TraceCommand kTraceCommands[] = {
     {"info", trace_info_command, "what a trace holds"},
     {"check", trace_check_command, "replays liveness and verifies the end record"},
     {"convert", trace_convert_command, "writes it in another format, or continued to more iterations"},
+    {"perturb", trace_perturb_command, "changes of single iterations, with their ground truth"},
+    {"diff", trace_diff_command, "how far the operators of two iterations differ"},
 };
 
 }  // namespace

@@ -1,0 +1,533 @@
+#include "trace/perturb/edit.hpp"
+
+#include <algorithm>
+#include <unordered_set>
+#include <utility>
+
+#include "trace/builder.hpp"
+#include "trace/error.hpp"
+
+namespace swaplab {
+namespace {
+
+std::uint32_t row(std::size_t size) {
+  return static_cast<std::uint32_t>(size);
+}
+
+std::string signature_key(const EditSignature& s) {
+  return s.name + '\n' + s.detail + '\n' + std::to_string(s.flop) + ' ' + std::to_string(s.read.value) + ' ' +
+         std::to_string(s.written.value) + ' ' + std::to_string(s.scratch.value) + (s.view ? " view" : "");
+}
+
+// Room between two recorded iterations for inserted ones.
+constexpr std::int64_t kOrderStep = std::int64_t{1} << 20;
+std::int64_t order_of(std::size_t recorded) {
+  return static_cast<std::int64_t>(recorded) * kOrderStep;
+}
+
+bool numbered(MarkKind kind) {
+  return kind == MarkKind::iter_begin || kind == MarkKind::iter_end || kind == MarkKind::step_skipped;
+}
+
+}  // namespace
+
+EditableTrace::EditableTrace(const Trace& source) : source_(source) {
+  const OpColumns& ops = source_.ops;
+  ops_.reserve(ops.size());
+  const auto time = [](const Column<Nanos>& column, std::uint32_t i) {
+    return column.empty() ? Nanos{-1} : column[i];
+  };
+  const auto list = [](std::span<const StorageId> ids) {
+    return std::vector<StorageId>(ids.begin(), ids.end());
+  };
+  for (std::uint32_t i = 0; i < ops.size(); ++i) {
+    ops_.push_back({ops.signature[i], ops.phase[i], ops.stream[i], ops.sync[i], time(ops.device_time, i),
+                    time(ops.host_time, i), time(ops.host_gap, i), list(source_.inputs(i)),
+                    list(source_.outputs(i)), list(source_.written(i))});
+  }
+  for (std::uint32_t s = 0; s < source_.storages.size(); ++s) {
+    storages_.push_back({StorageId{s}, source_.storages.bytes[s], source_.storages.external[s] != 0});
+  }
+  for (std::uint32_t s = 0; s < source_.signatures.size(); ++s) {
+    signature_ids_.try_emplace(signature_key(signature(SigId{s})), SigId{s});
+  }
+  load_items();
+  earlier_ = perturbation_marks(source_.header);
+}
+
+void EditableTrace::load_items() {
+  static constexpr ItemKind kinds[] = {ItemKind::alloc, ItemKind::external, ItemKind::free,  ItemKind::resize,
+                                       ItemKind::mark,  ItemKind::saved,    ItemKind::memory};
+  Items items;
+  std::size_t next_iteration = 0;
+  const auto n = row(source_.ops.size());
+  for (std::uint32_t gap = 0; gap <= n; ++gap) {
+    for (const Event& event : source_.gap(gap)) {
+      Item item{kinds[static_cast<std::size_t>(event.kind)], event.arg};
+      bool ends = false;
+      if (event.kind == EventKind::mark) {
+        const Mark& m = source_.marks[event.arg];
+        item.arg = row(marks_.size());
+        marks_.push_back({m.kind, std::string(source_.names[m.text]), m.number, m.time});
+        ends = m.kind == MarkKind::iter_end;
+      } else if (event.kind == EventKind::saved) {
+        const Saved& s = source_.saved[event.arg];
+        const auto listed = source_.saved_storages.span(s.first, s.last);
+        item.arg = row(saved_.size());
+        saved_.push_back({{listed.begin(), listed.end()}, s.iteration, s.micro_batch});
+      }
+      items.push_back(item);
+      if (!ends) continue;
+      const Iteration& it = source_.iterations[next_iteration++];
+      iterations.push_back(
+          {it.number, it.kind, false, std::exchange(items, {}), order_of(iterations.size())});
+    }
+    if (gap < n) items.push_back({ItemKind::op, gap});
+  }
+  if (iterations.empty()) {
+    iterations.push_back({0, IterationKind::train, false, std::exchange(items, {}), 0});
+  }
+  tail_ = std::move(items);
+  for (std::size_t i = 0; i <= iterations.size(); ++i) {
+    for (const Item& item : i < iterations.size() ? iterations[i].items : tail_) {
+      if (item.kind != ItemKind::op) continue;
+      for (const auto* ids : {&ops_[item.arg].in, &ops_[item.arg].out}) {
+        for (const StorageId s : *ids) storages_[index(s)].last_order = order_of(i);
+      }
+    }
+  }
+}
+
+void EditableTrace::insert_iteration_after(std::size_t index, EditIteration iteration) {
+  const std::int64_t before = iterations[index].order;
+  const std::int64_t after =
+      index + 1 < iterations.size() ? iterations[index + 1].order : before + kOrderStep;
+  if (after - before < 2) {
+    throw Error(ErrorKind::usage, "too many iterations are inserted behind iteration " +
+                                      std::to_string(iterations[index].number));
+  }
+  iteration.inserted = true;
+  iteration.order = before + (after - before) / 2;
+  iterations.insert(iterations.begin() + static_cast<std::ptrdiff_t>(index) + 1, std::move(iteration));
+}
+
+// ---- signatures and storages
+
+EditSignature EditableTrace::signature(SigId id) const {
+  const std::uint32_t i = index(id);
+  const SignatureColumns& s = source_.signatures;
+  if (i >= s.size()) return new_signatures_[i - s.size()];
+  return {std::string(source_.names[s.name[i]]),
+          std::string(source_.names[s.detail[i]]),
+          s.flop[i],
+          s.read[i],
+          s.written[i],
+          s.scratch[i],
+          s.view[i] != 0};
+}
+
+std::string_view EditableTrace::name(SigId id) const {
+  const std::uint32_t i = index(id);
+  const SignatureColumns& s = source_.signatures;
+  return i < s.size() ? source_.names[s.name[i]] : std::string_view(new_signatures_[i - s.size()].name);
+}
+
+bool EditableTrace::is_view(SigId id) const {
+  const std::uint32_t i = index(id);
+  const SignatureColumns& s = source_.signatures;
+  return i < s.size() ? s.view[i] != 0 : new_signatures_[i - s.size()].view;
+}
+
+SigId EditableTrace::add_signature(const EditSignature& signature) {
+  const SigId next{row(source_.signatures.size() + new_signatures_.size())};
+  const auto [found, added] = signature_ids_.try_emplace(signature_key(signature), next);
+  if (added) new_signatures_.push_back(signature);
+  return found->second;
+}
+
+StorageClass EditableTrace::storage_class(StorageId s) const {
+  const Storage& storage = storages_[index(s)];
+  return storage.anonymous ? StorageClass::unknown : source_.storages.cls[index(storage.origin)];
+}
+
+std::string_view EditableTrace::storage_name(StorageId s) const {
+  const Storage& storage = storages_[index(s)];
+  return storage.anonymous ? std::string_view() : source_.names[source_.storages.name[index(storage.origin)]];
+}
+
+bool EditableTrace::is_model_state(StorageId s) const {
+  const StorageClass cls = storage_class(s);
+  return cls == StorageClass::parameter || cls == StorageClass::optimizer_state ||
+         cls == StorageClass::buffer;
+}
+
+bool EditableTrace::used_after(StorageId s, std::size_t iteration) const {
+  return storages_[index(s)].last_order > iterations[iteration].order;
+}
+
+StorageId EditableTrace::add_storage(StorageId like, Bytes bytes, bool copy) {
+  const StorageId id{row(storages_.size())};
+  const Storage& model = storages_[index(like)];
+  storages_.push_back({model.origin, bytes, copy && model.external, !copy || model.anonymous, true});
+  return id;
+}
+
+// ---- operators
+
+std::uint32_t EditableTrace::add_op(EditOp op) {
+  ops_.push_back(std::move(op));
+  const std::uint32_t id = row(ops_.size() - 1);
+  touch(id);
+  return id;
+}
+
+void EditableTrace::remove(Item& item) {
+  item.kind = ItemKind::removed;
+  change_.removed.push_back(item.arg);
+}
+
+std::uint32_t EditableTrace::add_mark(EditMark mark) {
+  marks_.push_back(std::move(mark));
+  return row(marks_.size() - 1);
+}
+
+void EditableTrace::copy_range(const Items& items, std::size_t first, std::size_t end, StorageMap& map,
+                               Items& into) {
+  const auto own = static_cast<std::uint32_t>(storages_.size());  // from here on: made by this copy
+  const auto fresh = [&](StorageId s) {
+    if (map.count(index(s)) == 0) map.emplace(index(s), add_storage(s, bytes(s), true));
+  };
+  const auto mapped = [&](StorageId s) {
+    const auto found = map.find(index(s));
+    return found == map.end() ? s : found->second;
+  };
+  for (std::size_t i = first; i < end; ++i) {
+    const Item item = items[i];
+    switch (item.kind) {
+      case ItemKind::external:
+        fresh(StorageId{item.arg});
+        into.push_back({item.kind, index(mapped(StorageId{item.arg}))});
+        break;
+      case ItemKind::op: {
+        EditOp copy = ops_[item.arg];
+        for (const StorageId s : copy.out) {
+          // Returned without having been an argument: made here.
+          const bool argument = std::find(copy.in.begin(), copy.in.end(), s) != copy.in.end();
+          if (!argument && !storages_[index(s)].external) fresh(s);
+        }
+        for (auto* ids : {&copy.in, &copy.out, &copy.written}) {
+          for (StorageId& s : *ids) s = mapped(s);
+        }
+        into.push_back({ItemKind::op, add_op(std::move(copy))});
+        break;
+      }
+      case ItemKind::free:
+        // The freed copy keeps its place instead of being freed behind its last use.
+        if (const auto found = map.find(item.arg); found != map.end() && index(found->second) >= own) {
+          storages_[index(found->second)].released = storages_[item.arg].released;
+          into.push_back({ItemKind::free, index(found->second)});
+        }
+        break;
+      case ItemKind::mark:
+        into.push_back({ItemKind::mark, add_mark(marks_[item.arg])});
+        break;
+      case ItemKind::saved: {
+        SavedList list = saved_[item.arg];
+        for (StorageId& s : list.storages) s = mapped(s);
+        saved_.push_back(std::move(list));
+        into.push_back({ItemKind::saved, row(saved_.size() - 1)});
+        break;
+      }
+      case ItemKind::alloc:   // follow from the operators
+      case ItemKind::resize:  // a copy keeps the size that it was allocated with
+      case ItemKind::memory:
+      case ItemKind::removed:
+        break;
+    }
+  }
+}
+
+void EditableTrace::open_change(std::string kind, std::size_t iteration) {
+  open_change(std::move(kind), iterations[iteration]);
+}
+void EditableTrace::open_change(std::string kind, const EditIteration& iteration) {
+  change_ = {std::move(kind), iteration.order, {}, {}};
+}
+
+bool EditableTrace::close_change() {
+  if (change_.touched.empty() && change_.removed.empty()) return false;
+  changes_.push_back(std::exchange(change_, {}));
+  return true;
+}
+
+// ---- back to a trace
+
+class EditableTrace::Emitter {
+ public:
+  explicit Emitter(const EditableTrace& edit)
+      : edit_(edit),
+        unchanged_(edit.changes_.empty()),
+        last_use_(edit.storages_.size(), -1),
+        id_of_(edit.storages_.size(), StorageId{kNever}),
+        state_(edit.storages_.size(), State::unborn),
+        current_(edit.storages_.size()),
+        position_(edit.ops_.size(), -1),
+        gone_(edit.ops_.size(), 0) {}
+
+  Trace run() {
+    copy_tables();
+    find_last_uses();
+    number_iterations();
+    for (std::size_t i = 0; i < edit_.iterations.size(); ++i) play(edit_.iterations[i].items, i);
+    play(edit_.tail_, edit_.iterations.size());
+    TraceHeader header = edit_.source_.header;
+    if (!unchanged_) set_perturbation_marks(header, marks());
+    builder_.set_header(std::move(header));
+    return builder_.finish();
+  }
+
+ private:
+  enum class State : std::uint8_t { unborn, live, waiting, dead };  // waiting: freed behind its last use
+
+  void copy_tables() {
+    const auto total = edit_.source_.signatures.size() + edit_.new_signatures_.size();
+    for (std::uint32_t s = 0; s < total; ++s) {
+      const EditSignature sig = edit_.signature(SigId{s});
+      builder_.add_signature({sig.name, sig.detail, sig.flop, sig.read, sig.written, sig.scratch, sig.view});
+    }
+  }
+
+  void find_last_uses() {
+    std::int64_t sequence = 0;
+    const auto scan = [&](const Items& items) {
+      for (const Item& item : items) {
+        if (item.kind != ItemKind::op) continue;
+        for (const auto* ids : {&edit_.ops_[item.arg].in, &edit_.ops_[item.arg].out}) {
+          for (const StorageId s : *ids) last_use_[index(s)] = sequence;
+        }
+        ++sequence;
+      }
+    };
+    for (const EditIteration& it : edit_.iterations) scan(it.items);
+    scan(edit_.tail_);
+  }
+
+  void number_iterations() {
+    std::int64_t inserted = 0;
+    for (const EditIteration& it : edit_.iterations) {
+      if (it.inserted) ++inserted;
+      numbers_.push_back(it.inserted ? (numbers_.empty() ? 0 : numbers_.back() + 1) : it.number + inserted);
+    }
+    numbers_.push_back(-1);
+  }
+
+  void play(const Items& items, std::size_t iteration) {
+    for (std::size_t i = 0; i < items.size(); ++i) {
+      const Item& item = items[i];
+      switch (item.kind) {
+        case ItemKind::op:
+          position_[item.arg] = sequence_;
+          op(edit_.ops_[item.arg]);
+          break;
+        case ItemKind::removed:
+          position_[item.arg] = sequence_;
+          gone_[item.arg] = 1;
+          break;
+        case ItemKind::alloc:
+          if (made_next(items, i)) alloc(StorageId{item.arg}, false);
+          break;
+        case ItemKind::external:
+          if (state_[item.arg] == State::unborn && (last_use_[item.arg] >= 0 || never_used(item.arg)))
+            alloc(StorageId{item.arg}, true);
+          break;
+        case ItemKind::free:
+          free(StorageId{item.arg});
+          break;
+        case ItemKind::resize:
+          resize(edit_.source_.resizes[item.arg]);
+          break;
+        case ItemKind::mark:
+          mark(edit_.marks_[item.arg], numbers_[iteration]);
+          break;
+        case ItemKind::saved:
+          saved(edit_.saved_[item.arg], iteration);
+          break;
+        case ItemKind::memory:
+          if (unchanged_) {
+            const MemoryEvent& m = edit_.source_.memory_events[item.arg];
+            builder_.memory_event(m.address, m.bytes, m.in_op);
+          }
+          break;
+      }
+    }
+  }
+
+  // Whether the next operator in the list still returns the storage, so that its allocation keeps its
+  // place among the frees of that gap.
+  bool made_next(const Items& items, std::size_t i) const {
+    const StorageId s{items[i].arg};
+    if (state_[index(s)] != State::unborn) return false;
+    for (++i; i < items.size(); ++i) {
+      if (items[i].kind != ItemKind::op) continue;
+      const auto& out = edit_.ops_[items[i].arg].out;
+      return std::find(out.begin(), out.end(), s) != out.end();
+    }
+    return false;
+  }
+
+  // In the recording already, which is no reason to leave it out.
+  bool never_used(std::uint32_t s) const {
+    return s < edit_.source_.storages.size() && edit_.storages_[s].last_order < 0;
+  }
+
+  void alloc(StorageId s, bool external) {
+    const std::uint32_t i = index(s);
+    const Storage& storage = edit_.storages_[i];
+    const StorageColumns& columns = edit_.source_.storages;
+    const std::uint32_t origin = index(storage.origin);
+    id_of_[i] = builder_.alloc(storage.bytes, edit_.source_.names[columns.device[origin]], external);
+    state_[i] = State::live;
+    current_[i] = storage.bytes;
+    if (!storage.anonymous &&
+        (columns.cls[origin] != StorageClass::unknown || columns.name[origin] != NameId{0}))
+      builder_.tag(id_of_[i], columns.cls[origin], edit_.source_.names[columns.name[origin]]);
+  }
+
+  void free(StorageId s) {
+    const std::uint32_t i = index(s);
+    // A released storage is freed by its last use, wherever the recording frees it.
+    if (state_[i] != State::live || edit_.storages_[i].released) return;
+    if (last_use_[i] >= sequence_) {
+      state_[i] = State::waiting;
+    } else {
+      end(s);
+    }
+  }
+  void end(StorageId s) {
+    builder_.free(id_of_[index(s)]);
+    state_[index(s)] = State::dead;
+  }
+
+  void resize(const Resize& r) {
+    const std::uint32_t i = index(r.storage);
+    if (state_[i] != State::live) return;
+    builder_.resize(id_of_[i], current_[i], r.to);
+    current_[i] = r.to;
+  }
+
+  void mark(const EditMark& m, std::int64_t number) {
+    const bool renumber = numbered(m.kind) && m.number >= 0 && number >= 0;
+    builder_.mark(m.kind, m.text, renumber ? number : m.number, m.time);
+  }
+
+  void saved(const SavedList& list, std::size_t iteration) {
+    std::vector<StorageId>& live = in_;
+    live.clear();
+    for (const StorageId s : list.storages) {
+      if (state_[index(s)] == State::live || state_[index(s)] == State::waiting)
+        live.push_back(id_of_[index(s)]);
+    }
+    const bool own = iteration < edit_.iterations.size() && !edit_.iterations[iteration].inserted &&
+                     list.iteration == edit_.iterations[iteration].number;
+    builder_.saved(live, own ? numbers_[iteration] : list.iteration, list.micro_batch);
+  }
+
+  void op(const EditOp& op) {
+    for (const StorageId s : op.in) {
+      // An external storage may be needed before the recording first saw it.
+      if (state_[index(s)] == State::unborn && edit_.storages_[index(s)].external) alloc(s, true);
+    }
+    for (const StorageId s : op.out) {
+      if (state_[index(s)] == State::unborn) alloc(s, edit_.storages_[index(s)].external);
+    }
+    TraceBuilder::Op o;
+    o.signature = op.signature;
+    o.phase = op.phase;
+    o.stream = op.stream;
+    o.sync = op.sync;
+    o.device_time = op.device_time;
+    o.host_time = op.host_time;
+    o.host_gap = op.host_gap;
+    o.in = mapped(op.in, in_);
+    o.out = mapped(op.out, out_);
+    o.written = mapped(op.written, written_);
+    builder_.op(o);
+    for (const auto* ids : {&op.in, &op.out}) {
+      for (const StorageId s : *ids) {
+        const State state = state_[index(s)];
+        const bool ends_here =
+            state == State::waiting || (state == State::live && edit_.storages_[index(s)].released);
+        if (ends_here && last_use_[index(s)] == sequence_) end(s);
+      }
+    }
+    ++sequence_;
+  }
+
+  std::span<const StorageId> mapped(const std::vector<StorageId>& ids, std::vector<StorageId>& into) {
+    into.clear();
+    for (const StorageId s : ids) {
+      if (state_[index(s)] == State::unborn || state_[index(s)] == State::dead) {
+        throw Error(ErrorKind::invariant, "perturbation: operator " + std::to_string(sequence_) +
+                                              " uses a storage that is not there any more");
+      }
+      into.push_back(id_of_[index(s)]);
+    }
+    return into;
+  }
+
+  std::vector<PerturbationMark> marks() const {
+    std::vector<PerturbationMark> all;
+    for (PerturbationMark m : edit_.earlier_) {
+      const bool empty = m.last_op < m.first_op;
+      m.iteration = numbers_[iteration_numbered(m.iteration)];
+      const auto source_ops = static_cast<std::int64_t>(edit_.source_.ops.size());
+      const std::int64_t last = m.last_op;
+      m.first_op = m.first_op < source_ops ? position_[static_cast<std::size_t>(m.first_op)] : sequence_;
+      m.last_op = empty ? m.first_op - 1 : position_[static_cast<std::size_t>(last)];
+      all.push_back(std::move(m));
+    }
+    std::unordered_map<std::int64_t, std::int64_t> number_at;
+    for (std::size_t i = 0; i < edit_.iterations.size(); ++i)
+      number_at[edit_.iterations[i].order] = numbers_[i];
+    for (const Change& c : edit_.changes_) {
+      PerturbationMark m{c.kind, number_at.at(c.order), sequence_ + 1, -1, 0, 0};
+      std::unordered_set<std::uint32_t> seen;
+      for (const auto* list : {&c.touched, &c.removed}) {
+        for (const std::uint32_t op : *list) {
+          // An operator may have been made and thrown away again within a change.
+          if (position_[op] < 0 || !seen.insert(op).second) continue;
+          m.first_op = std::min(m.first_op, position_[op]);
+          m.last_op = std::max(m.last_op, position_[op] - gone_[op]);
+          ++(gone_[op] != 0 ? m.removed : m.changed);
+        }
+      }
+      all.push_back(std::move(m));
+    }
+    return all;
+  }
+
+  std::size_t iteration_numbered(std::int64_t number) const {
+    for (std::size_t i = 0; i < edit_.iterations.size(); ++i) {
+      if (!edit_.iterations[i].inserted && edit_.iterations[i].number == number) return i;
+    }
+    return 0;
+  }
+
+  const EditableTrace& edit_;
+  const bool unchanged_;
+  TraceBuilder builder_;
+  std::int64_t sequence_ = 0;
+  std::vector<std::int64_t> last_use_, numbers_;
+  std::vector<StorageId> id_of_;
+  std::vector<State> state_;
+  std::vector<Bytes> current_;
+  std::vector<std::int64_t> position_;  // by operator: its index, or that of the operator after it
+  std::vector<std::uint8_t> gone_;      // by operator: no longer in the sequence
+  std::vector<StorageId> in_, out_, written_;
+};
+
+Trace EditableTrace::build() const {
+  return Emitter(*this).run();
+}
+
+}  // namespace swaplab
