@@ -23,6 +23,7 @@ int policies_command(const Arguments& arguments);
 int machines_command(const Arguments& arguments);
 int allocator_command(const Arguments& arguments);
 int check_schedule_command(const Arguments& arguments);
+int plan_command(const Arguments& arguments);
 // `swaplab trace ...`
 int trace_info_command(const Arguments& arguments);
 int trace_check_command(const Arguments& arguments);

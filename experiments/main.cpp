@@ -21,6 +21,7 @@ constexpr Command kCommands[] = {
     {"trace", swaplab::trace_command, "what a recording holds, whether it is consistent, other formats"},
     {"policies", swaplab::policies_command, "what decides, what it needs to know, its parameters"},
     {"machines", swaplab::machines_command, "device memory, links and API costs, each with its source"},
+    {"plan", swaplab::plan_command, "what Chameleon's generator would swap in one iteration, and why"},
     {"check-schedule", swaplab::check_schedule_command,
      "verify a schedule against its trace, independently of the engine"},
     {"allocator", swaplab::allocator_command, "what PyTorch's caching allocator does with a request log"},
