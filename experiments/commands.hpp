@@ -30,6 +30,7 @@ int trace_check_command(const Arguments& arguments);
 int trace_convert_command(const Arguments& arguments);
 int trace_perturb_command(const Arguments& arguments);
 int trace_diff_command(const Arguments& arguments);
+int trace_synth_command(const Arguments& arguments);
 
 struct ReadReport;
 // A reader's warnings, on standard error.

@@ -21,6 +21,7 @@ constexpr TraceCommand kTraceCommands[] = {
     {"convert", trace_convert_command, "writes it in another format, or continued to more iterations"},
     {"perturb", trace_perturb_command, "changes of single iterations, with their ground truth"},
     {"diff", trace_diff_command, "how far the operators of two iterations differ"},
+    {"synth", trace_synth_command, "makes one from a description of model, training loop and parallel job"},
 };
 
 }  // namespace

@@ -1,0 +1,31 @@
+// Mixture-of-experts layer: token-choice routing with seeded, uneven expert loads.
+#pragma once
+
+#include <vector>
+
+#include "trace/synth/module.hpp"
+
+namespace swaplab::synth {
+
+// Tokens that each of `experts` receives when `tokens` x `top_k` are routed: shares drift from step to step
+// and are `imbalance_percent` uneven (0: equal). The sum is exact, no expert gets more than `tokens`.
+std::vector<std::int64_t> route_tokens(std::int64_t tokens, std::int64_t experts, std::int64_t top_k,
+                                       std::int64_t imbalance_percent, std::uint64_t seed,
+                                       std::uint64_t step);
+
+class Experts {
+ public:
+  Experts() = default;
+  Experts(Context& c, const std::string& name, std::uint64_t layer);
+  // Hidden state of the layer; adds its balancing loss to `balance`.
+  Tensor forward(Context& c, Tensor x, std::vector<Tensor>& balance) const;
+
+ private:
+  Tensor dispatch(Context& c, const Tensor& flat, const Tensor& weights, const Tensor& chosen,
+                  std::uint64_t step) const;
+  Linear router_;
+  std::vector<Mlp> experts_;
+  std::uint64_t layer_ = 0;
+};
+
+}  // namespace swaplab::synth
