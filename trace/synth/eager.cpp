@@ -63,11 +63,14 @@ Tensor Eager::autocast_copy(const Tensor& tensor) {
   if (!autocast_ || !is_floating(tensor.dtype()) || tensor.dtype() == *autocast_) return tensor;
   const bool keep = tensor.requires_grad() && !tensor.impl()->grad_fn && tensor.dtype() == DType::float32;
   if (keep) {
-    if (const auto found = autocast_cache_.find(tensor.impl()); found != autocast_cache_.end())
-      return found->second;
+    if (const auto found = autocast_index_.find(tensor.impl()); found != autocast_index_.end())
+      return autocast_copies_[found->second];
   }
   Tensor copy = to(*this, tensor, *autocast_);
-  if (keep) autocast_cache_.emplace(tensor.impl(), copy);
+  if (keep) {
+    autocast_index_.emplace(tensor.impl(), autocast_copies_.size());
+    autocast_copies_.push_back(copy);
+  }
   return copy;
 }
 

@@ -67,7 +67,9 @@ class Eager {
   void begin_autocast(DType dtype) { autocast_ = dtype; }
   void end_autocast() {
     autocast_.reset();
-    autocast_cache_.clear();
+    autocast_index_.clear();
+    for (Tensor& copy : autocast_copies_) copy.reset();
+    autocast_copies_.clear();
   }
   std::optional<DType> autocast() const { return autocast_; }
 
@@ -133,7 +135,8 @@ class Eager {
   bool grad_enabled_ = true;
   std::uint16_t stream_ = 0;
   std::optional<DType> autocast_;
-  std::unordered_map<const TensorImpl*, Tensor> autocast_cache_;
+  std::unordered_map<const TensorImpl*, std::size_t> autocast_index_;  // into autocast_copies_
+  std::vector<Tensor> autocast_copies_;                                // freed in the order of their making
   std::uint64_t sequence_ = 0, op_count_ = 0, runs_ = 0;
   std::vector<Node*> graves_;
   bool burying_ = false;

@@ -18,18 +18,20 @@ std::uint64_t mix(std::uint64_t x) {  // splitmix64
 std::vector<std::int64_t> route_tokens(std::int64_t tokens, std::int64_t experts, std::int64_t top_k,
                                        std::int64_t imbalance_percent, std::uint64_t seed,
                                        std::uint64_t step) {
-  // Weight of an expert: equal share, plus a lasting preference, plus a smaller one of this step.
+  // An expert's share is 2^(lasting preference + a smaller one of this step), piecewise linear in integers;
+  // at 100 % the most and the least wanted are about a thousand times apart, as with an untrained router.
   std::vector<std::int64_t> weight;
   for (std::int64_t e = 0; e < experts; ++e) {
     const auto key = static_cast<std::uint64_t>(e);
-    const auto lasting = static_cast<std::int64_t>(mix(seed ^ mix(key)) % 2000);
-    const auto passing = static_cast<std::int64_t>(mix(seed ^ mix(key) ^ mix(step + 1)) % 1000);
-    weight.push_back(100000 + imbalance_percent * (lasting + passing - 1500) * 2 / 3);
+    const auto lasting = static_cast<std::int64_t>(mix(seed ^ mix(key)) % 8192);
+    const auto passing = static_cast<std::int64_t>(mix(seed ^ mix(key) ^ mix(step + 1)) % 2048);
+    const std::int64_t exponent = (lasting + passing) * imbalance_percent / 100;  // in 1/1024
+    weight.push_back((1024 + exponent % 1024) << (exponent / 1024));
   }
   const std::int64_t sum = std::accumulate(weight.begin(), weight.end(), std::int64_t{0});
   const std::int64_t routed = tokens * top_k;
   std::vector<std::int64_t> count;
-  for (const std::int64_t w : weight) count.push_back(std::min(tokens, routed * (w / 16) / (sum / 16)));
+  for (const std::int64_t w : weight) count.push_back(std::min(tokens, routed * w / sum));
   std::int64_t left = routed - std::accumulate(count.begin(), count.end(), std::int64_t{0});
   for (std::size_t e = 0; left != 0; e = (e + 1) % count.size()) {  // what rounding and the limit left over
     const std::int64_t change =
@@ -83,10 +85,10 @@ Tensor Experts::dispatch(Context& c, const Tensor& flat, const Tensor& weights, 
     rt.emit(Aten::index, {&weights, &token, &slot}, {&share});
     if (rt.records({&weights})) {
       record(rt, {&share}, {&weights}, {token, slot}, [shape = weights.shape()](Backward& b) {
+        const Tensor zero = b.rt.make(shape, b.grad[0].dtype());
+        b.rt.emit(Aten::new_zeros, {&b.grad[0]}, {&zero}, {shape[0], shape[1]});
         b.out[0] = b.rt.make(shape, b.grad[0].dtype());
-        b.rt.emit(Aten::new_zeros, {&b.grad[0]}, {&b.out[0]}, {shape[0], shape[1]});
-        b.rt.emit(Aten::index_put_, {&b.out[0], &b.saved(0), &b.saved(1), &b.grad[0]}, {&b.out[0]}, {true},
-                  {&b.out[0]});
+        b.rt.emit(Aten::index_put, {&zero, &b.saved(0), &b.saved(1), &b.grad[0]}, {&b.out[0]}, {true});
       });
     }
     const Tensor column = unsqueeze(rt, share, -1);
@@ -111,9 +113,9 @@ Tensor Experts::forward(Context& c, Tensor given, std::vector<Tensor>& balance) 
   rt.emit(Aten::topk, {&probabilities}, {&weights, &chosen}, {e.top_k});
   if (rt.records({&probabilities})) {
     record(rt, {&weights}, {&probabilities}, {chosen}, [shape = probabilities.shape()](Backward& b) {
-      const Tensor empty_like = zeros(b.rt, shape, b.grad[0].dtype());
-      b.out[0] = empty_like;
-      b.rt.emit(Aten::scatter_add_, {&b.out[0], &b.saved(0), &b.grad[0]}, {&b.out[0]}, {1}, {&b.out[0]});
+      const Tensor zero = zeros(b.rt, shape, b.grad[0].dtype());
+      b.out[0] = b.rt.make(shape, b.grad[0].dtype());
+      b.rt.emit(Aten::scatter, {&zero, &b.saved(0), &b.grad[0]}, {&b.out[0]}, {-1});
     });
   }
   {
@@ -122,24 +124,29 @@ Tensor Experts::forward(Context& c, Tensor given, std::vector<Tensor>& balance) 
   }
   const std::uint64_t step = c.forward_passes;
   const Tensor out = dispatch(c, flat, weights, chosen, step);
-  Tensor hot;  // share of tokens whose first choice each expert is
+  Tensor hot;  // share of tokens whose first choice each expert is, by one_hot
   {
     const Eager::GradMode no_grad(rt, false);
+    const Tensor all = slice(rt, chosen, 0, 0, INT64_MAX);
     const Tensor first = rt.alias(chosen, {flat.size(0)}, {e.top_k});
-    rt.emit(Aten::select, {&chosen}, {&first}, {1, 0});
+    rt.emit(Aten::select, {&all}, {&first}, {1, 0});
+    for (const Aten extreme : {Aten::min, Aten::max}) {
+      const Tensor value = rt.make({}, DType::int64);
+      rt.emit(extreme, {&first}, {&value});
+      item(rt, value);
+    }
     const Tensor marks = zeros(rt, {flat.size(0), e.count}, DType::int64);
     const Tensor column = unsqueeze(rt, first, -1);
     rt.emit(Aten::scatter_value_, {&marks, &column}, {&marks}, {-1, 1}, {&marks});
     const Tensor real = to(rt, marks, probabilities.dtype());
     hot = mean(rt, real, {0}, false);
   }
+  Tensor result = view(rt, out, x.shape());
   const Tensor likely = mean(rt, probabilities, {0}, false);
   const Tensor product = mul(rt, hot, likely);
-  const Tensor wide = unsqueeze(rt, product, 0);
-  const Tensor sum = sum_last(rt, wide);
-  const Tensor scalar = view(rt, sum, {});
-  balance.push_back(mul_scalar(rt, scalar));
-  return view(rt, out, x.shape());
+  const Tensor total = sum(rt, product);
+  balance.push_back(mul_scalar(rt, total));
+  return result;
 }
 
 }  // namespace swaplab::synth

@@ -66,6 +66,7 @@ enum class WorkRule : std::uint8_t {
   X(embedding, "aten.embedding.default", lookup, 0)                                          \
   X(embedding_dense_backward, "aten.embedding_dense_backward.default", per_element, 1)       \
   X(index, "aten.index.Tensor", lookup, 0)                                                   \
+  X(index_put, "aten.index_put.default", per_element, 1)                                     \
   X(index_put_, "aten.index_put_.default", per_element, 1)                                   \
   X(index_add, "aten.index_add.default", per_element, 1)                                     \
   X(index_select, "aten.index_select.default", lookup, 0)                                    \
@@ -73,9 +74,8 @@ enum class WorkRule : std::uint8_t {
   X(new_zeros, "aten.new_zeros.default", copy, 0)                                            \
   X(slice_backward, "aten.slice_backward.default", copy, 0)                                  \
   X(select_backward, "aten.select_backward.default", copy, 0)                                \
-  X(scatter_add_, "aten.scatter_add_.default", per_element, 1)                               \
+  X(scatter, "aten.scatter.src", per_element, 1)                                             \
   X(scatter_value_, "aten.scatter_.value", per_element, 1)                                   \
-  X(value_selecting_backward, "aten.value_selecting_reduction_backward.default", copy, 0)    \
   X(mm, "aten.mm.default", mm, 0)                                                            \
   X(addmm, "aten.addmm.default", addmm, 0)                                                   \
   X(bmm, "aten.bmm.default", bmm, 0)                                                         \
@@ -140,6 +140,8 @@ enum class WorkRule : std::uint8_t {
   X(sum_dim, "aten.sum.dim_IntList", per_element, 1)                                         \
   X(mean_dim, "aten.mean.dim", per_element, 1)                                               \
   X(amax, "aten.amax.default", per_element, 1)                                               \
+  X(max, "aten.max.default", per_element, 1)                                                 \
+  X(min, "aten.min.default", per_element, 1)                                                 \
   X(topk, "aten.topk.default", per_element, 1)                                               \
   X(cumsum, "aten.cumsum.default", per_element, 1)                                           \
   X(nonzero, "aten.nonzero.default", per_element, 1)                                         \

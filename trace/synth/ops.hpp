@@ -64,6 +64,7 @@ Tensor softmax(Eager& rt, const Tensor& x);
 Tensor sum_to(Eager& rt, const Tensor& x, const Shape& shape);
 Tensor mean(Eager& rt, const Tensor& x, std::initializer_list<std::int64_t> dims, bool keep);
 Tensor sum_last(Eager& rt, const Tensor& x);  // keeps the dimension
+Tensor sum(Eager& rt, const Tensor& x);       // of all elements
 // logits [N,V], targets [N]; the log-softmax is in float32 when `upcast`.
 Tensor cross_entropy(Eager& rt, const Tensor& logits, const Tensor& targets, bool upcast);
 Tensor mse_loss(Eager& rt, const Tensor& x, const Tensor& target);

@@ -26,11 +26,12 @@ Tensor index_rows(Eager& rt, const Tensor& x, const Tensor& indices) {
     record(rt, {&out}, {&x}, {indices}, [shape_of = x.shape()](Backward& b) {
       std::vector<Attr> attrs;
       for (const std::int64_t size : shape_of) attrs.emplace_back(size);
-      b.out[0] = b.rt.make(shape_of, b.grad[0].dtype());
+      const Tensor zero = b.rt.make(shape_of, b.grad[0].dtype());
       const Tensor* in[] = {&b.grad[0]};
-      const Tensor* results[] = {&b.out[0]};
+      const Tensor* results[] = {&zero};
       b.rt.emit_list(Aten::new_zeros, in, results, attrs, {}, SyncKind::none);
-      b.rt.emit(Aten::index_put_, {&b.out[0], &b.saved(0), &b.grad[0]}, {&b.out[0]}, {true}, {&b.out[0]});
+      b.out[0] = b.rt.make(shape_of, b.grad[0].dtype());
+      b.rt.emit(Aten::index_put, {&zero, &b.saved(0), &b.grad[0]}, {&b.out[0]}, {true});
     });
   }
   return out;
@@ -42,8 +43,9 @@ Tensor index_add(Eager& rt, const Tensor& x, const Tensor& indices, const Tensor
   if (rt.records({&x, &source})) {
     record(rt, {&out}, {&x, &source}, {indices}, [rows = source.shape()](Backward& b) {
       if (b.needs(1)) {
-        b.out[1] = b.rt.make(rows, b.grad[0].dtype());
-        b.rt.emit(Aten::index_select, {&b.grad[0], &b.saved(0)}, {&b.out[1]}, {0});
+        const Tensor chosen = b.rt.make(rows, b.grad[0].dtype());
+        b.rt.emit(Aten::index_select, {&b.grad[0], &b.saved(0)}, {&chosen}, {0});
+        b.out[1] = expand(b.rt, chosen, rows);
       }
       if (b.needs(0)) b.out[0] = b.grad[0];
     });

@@ -97,6 +97,15 @@ Tensor sum_last(Eager& rt, const Tensor& x) {
   return out;
 }
 
+Tensor sum(Eager& rt, const Tensor& x) {
+  Tensor out = rt.make({}, x.dtype());
+  rt.emit(Aten::sum, {&x}, {&out});
+  if (rt.records({&x}))
+    record(rt, {&out}, {&x}, {},
+           [shape = x.shape()](Backward& b) { b.out[0] = expand(b.rt, b.grad[0], shape); });
+  return out;
+}
+
 Tensor cross_entropy(Eager& rt, const Tensor& logits, const Tensor& targets, bool upcast) {
   const Tensor wide = upcast || rt.autocast() ? to(rt, logits, DType::float32) : logits;
   const Tensor scores = keeps_result(rt, wide, Aten::log_softmax, Aten::log_softmax_backward, 1, 1);

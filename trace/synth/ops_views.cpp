@@ -175,10 +175,10 @@ Tensor unsqueeze(Eager& rt, const Tensor& x, std::int64_t dim) {
   Tensor out = rt.alias(x, shape, strides);
   rt.emit(Aten::unsqueeze, {&x}, {&out}, {dim});
   if (rt.records({&x})) {
-    record(rt, {&out}, {&x}, {}, [shape = x.shape(), at](Backward& b) {
+    record(rt, {&out}, {&x}, {}, [shape = x.shape(), dim](Backward& b) {
       const auto steps = view_strides(b.grad[0].shape(), b.grad[0].strides(), shape);
       b.out[0] = b.rt.alias(b.grad[0], shape, steps ? *steps : contiguous_strides(shape));
-      b.rt.emit(Aten::squeeze, {&b.grad[0]}, {&b.out[0]}, {at});
+      b.rt.emit(Aten::squeeze, {&b.grad[0]}, {&b.out[0]}, {dim});
     });
   }
   return out;
@@ -306,7 +306,6 @@ Tensor zeros(Eager& rt, const Shape& shape, DType dtype) {
   Tensor out = rt.make(shape, dtype);
   std::vector<Attr> attrs;
   for (const std::int64_t size : shape) attrs.emplace_back(size);
-  attrs.emplace_back(false);
   const Tensor* results[] = {&out};
   rt.emit_list(Aten::zeros, {}, results, attrs, {}, SyncKind::none);
   return out;
