@@ -7,6 +7,7 @@
 
 #include "experiments/commands.hpp"
 #include "policy/registry.hpp"
+#include "sim/cost_model.hpp"
 #include "sim/machine_io.hpp"
 #include "sim/run.hpp"
 #include "tests/support/shared.hpp"
@@ -35,8 +36,8 @@ TEST_CASE("wrong use is explained") {
 }
 
 TEST_CASE("a machine's times are those that the cost model gives the trace") {
-  REQUIRE(trace_synth_command({"gpt-small", "model.layers=1", "training.iterations=2", "--machine", "h100-pcie5",
-                               "-o", "synth_times.jsonl.gz"}) == kExitOk);
+  REQUIRE(trace_synth_command({"gpt-small", "model.layers=1", "training.iterations=2", "--machine",
+                               "h100-pcie5", "-o", "synth_times.jsonl.gz"}) == kExitOk);
   const Trace timed = read_trace("synth_times.jsonl.gz");
   std::remove("synth_times.jsonl.gz");
   REQUIRE(timed.has_device_times());
@@ -53,7 +54,8 @@ TEST_CASE("synthetic programs replay at a budget") {
   const Machine machine = load_machine("a100-40g-pcie4");
   const std::string base =
       "schema: swaplab/workload@1\nname: small\n"
-      "model: {layers: 4, hidden: 256, heads: 4, vocab: 1024, channels: 32, channel_factors: [1, 2], image_size: "
+      "model: {layers: 4, hidden: 256, heads: 4, vocab: 1024, channels: 32, channel_factors: [1, 2], "
+      "image_size: "
       "64}\ntraining: {iterations: 2, batch: 8, sequence: 128}\n";
   const std::vector<std::vector<std::string>> programs = {
       {"model.attention=explicit"},
