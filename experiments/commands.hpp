@@ -10,6 +10,7 @@ using Arguments = std::vector<std::string>;
 
 enum ExitCode : int {
   kExitOk = 0,
+  kExitVerdict = 1,  // `compare --fail-on`
   kExitUsage = 2,
   kExitInput = 3,
   kExitOutput = 4,
@@ -18,6 +19,10 @@ enum ExitCode : int {
 };
 
 int run_command(const Arguments& arguments);
+int sweep_command(const Arguments& arguments);
+int config_command(const Arguments& arguments);
+int compare_command(const Arguments& arguments);
+int sensitivity_command(const Arguments& arguments);
 int trace_command(const Arguments& arguments);
 int policies_command(const Arguments& arguments);
 int machines_command(const Arguments& arguments);

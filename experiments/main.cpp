@@ -4,6 +4,7 @@
 #include <iterator>
 #include <new>
 
+#include "experiments/build_info.hpp"
 #include "experiments/commands.hpp"
 #include "trace/error.hpp"
 
@@ -18,6 +19,10 @@ struct Command {
 // A new command is one line here; the help text and the suggestions come from it.
 constexpr Command kCommands[] = {
     {"run", swaplab::run_command, "compare policies on traces at memory budgets, beside a proven bound"},
+    {"sweep", swaplab::sweep_command, "every combination of a sweep file; resumable, on all cores"},
+    {"compare", swaplab::compare_command, "is policy B better than A: ratios, intervals, tests, verdicts"},
+    {"sensitivity", swaplab::sensitivity_command, "does it hold when the machine is not quite as described"},
+    {"config", swaplab::config_command, "check sweep files, fill defaults in, print their JSON Schema"},
     {"trace", swaplab::trace_command, "what a recording holds, whether it is consistent, other formats"},
     {"policies", swaplab::policies_command, "what decides, what it needs to know, its parameters"},
     {"machines", swaplab::machines_command, "device memory, links and API costs, each with its source"},
@@ -32,8 +37,8 @@ example:
   swaplab run --trace configs/traces/gpt2_medium.jsonl.gz --policy lru,next-use,foresight \
               --budget 0.5x,0.7x --machine a100-40g-pcie4
 
-exit codes: 0 done (a run that does not fit is a result), 2 wrong usage, 3 bad input, 4 cannot write,
-            5 policy error, 6 accounting broken (please report)
+exit codes: 0 done (a run that does not fit is a result), 1 verdict (compare --fail-on), 2 wrong usage,
+            3 bad input, 4 cannot write, 5 policy error, 6 accounting broken (please report)
 )";
 
 void print_help() {
@@ -67,7 +72,7 @@ int dispatch(swaplab::Arguments arguments) {
     return swaplab::kExitOk;
   }
   if (arguments[0] == "--version") {
-    std::puts("swaplab 0.1.0");
+    std::printf("swaplab %s (%s)\n", swaplab::kToolVersion, swaplab::build_commit());
     return swaplab::kExitOk;
   }
   std::vector<std::string> names;

@@ -1,0 +1,178 @@
+#include "experiments/prepared_runs.hpp"
+
+#include <algorithm>
+
+#include "sim/machine_io.hpp"
+#include "sim/wide_math.hpp"
+#include "trace/error.hpp"
+#include "trace/io.hpp"
+
+namespace swaplab {
+namespace {
+
+bool recorded_on_gpu(const Trace& trace) {
+  for (const NameId device : trace.storages.device) {
+    if (trace.names[device] != "cpu") return true;
+  }
+  return false;
+}
+
+Nanos steady_sum(const Program& program, const RunResult& result) {
+  Nanos sum{0};
+  for (std::uint32_t i = program.steady_first; i < program.steady_end && i < result.iterations.size(); ++i) {
+    sum += result.iterations[i].time();
+  }
+  return sum;
+}
+
+// What `none` would need: its peak in an unlimited run.
+void explain_smallest(AllocatorKind allocator, const Program& program, const RunResult& unlimited,
+                      RunResult& result) {
+  if (result.outcome != Outcome::out_of_memory && result.outcome != Outcome::infeasible) return;
+  result.outcome = Outcome::infeasible;
+  result.smallest_budget =
+      allocator == AllocatorKind::ideal ? program.peak_bytes : unlimited.allocator.peak_reserved;
+  result.explanation += "; without swapping it needs " + std::to_string(result.smallest_budget.value) + " B";
+}
+
+}  // namespace
+
+Bytes BudgetSpec::resolve(Bytes peak) const {
+  if (denominator == 0) return absolute;
+  return Bytes{static_cast<std::int64_t>(static_cast<Wide>(peak.value) * numerator / denominator)};
+}
+
+std::vector<BudgetSpec> parse_budgets(const std::string& text) {
+  std::vector<BudgetSpec> specs;
+  std::size_t from = 0;
+  while (from <= text.size()) {
+    const std::size_t comma = std::min(text.find(',', from), text.size());
+    BudgetSpec spec;
+    spec.text = text.substr(from, comma - from);
+    from = comma + 1;
+    const std::string wrong =
+        "budget '" + spec.text + "': expected a share of the peak (0.5x), bytes with a unit (16GiB) or inf";
+    if (spec.text == "inf") {
+      spec.absolute = kUnlimitedBudget;
+    } else if (!spec.text.empty() && spec.text.back() == 'x') {
+      const std::string number = spec.text.substr(0, spec.text.size() - 1);
+      const std::size_t point = std::min(number.find('.'), number.size());
+      const std::string digits =
+          number.substr(0, point) + (point < number.size() ? number.substr(point + 1) : "");
+      if (digits.empty() || digits.size() > 9 ||
+          digits.find_first_not_of("0123456789") != std::string::npos) {
+        throw Error(ErrorKind::usage, wrong);
+      }
+      spec.denominator = 1;
+      for (std::size_t i = point + 1; i < number.size(); ++i) spec.denominator *= 10;
+      spec.numerator = std::stoll(digits);
+      if (spec.numerator == 0) throw Error(ErrorKind::usage, wrong + "; zero leaves nothing to run in");
+    } else if (!parse_bytes(spec.text, spec.absolute).empty() || spec.absolute <= Bytes{0}) {
+      throw Error(ErrorKind::usage, wrong);
+    }
+    specs.push_back(spec);
+  }
+  return specs;
+}
+
+std::string policy_label(const PolicySpec& spec) {
+  std::string label(spec.factory->info().name);
+  for (std::size_t v = 0; v < spec.values.size(); ++v) {
+    label += (v == 0 ? ":" : ",") + spec.values[v].first + "=" + spec.values[v].second;
+  }
+  return label;
+}
+
+TimeSource choose_times(const RunSettings& settings, const Trace& trace, const std::string& path,
+                        const std::string& machine, const std::function<void(const std::string&)>& warn) {
+  const bool gpu = recorded_on_gpu(trace);
+  if (!settings.times) return gpu && trace.has_device_times() ? TimeSource::trace : TimeSource::model;
+  if (*settings.times == TimeSource::trace && !gpu && warn) {
+    warn(path + ": its operator times were measured on a CPU; on '" + machine +
+         "' use --times model for device times");
+  }
+  return *settings.times;
+}
+
+PreparedRuns::PreparedRuns(std::string path, std::shared_ptr<const Trace> trace, Machine machine,
+                           RunSettings settings, const std::function<void(Program&)>& adjust,
+                           const std::function<void(const std::string&)>& warn)
+    : trace_(std::move(trace)), machine_(std::move(machine)), settings_(std::move(settings)) {
+  info_.path = std::move(path);
+  info_.times = choose_times(settings_, *trace_, info_.path, machine_.name, warn);
+  program_ = compile_program(*trace_, machine_, info_.times);
+  if (adjust) adjust(program_);
+  const Program& p = program_;
+  info_.peak_bytes = p.peak_bytes;
+  info_.largest_working_set = p.largest_working_set;
+  info_.steady_first = p.steady_first;
+  info_.steady_end = p.steady_end;
+  info_.operators_per_steady_iteration =
+      (p.iterations[p.steady_end - 1].end_op - p.iterations[p.steady_first].first_op) /
+      (p.steady_end - p.steady_first);
+  info_.bound_refusal = settings_.bounds ? SwapPathBound::refusal(p).value_or("") : "not asked for";
+  const auto policy = find_policy("none").make({});
+  unlimited_ = run_program(p, machine_, *policy, options_for(kUnlimitedBudget, Needs::none));
+  info_.unconstrained =
+      steady_sum(p, unlimited_) / static_cast<std::int64_t>(info_.steady_end - info_.steady_first);
+  if (info_.bound_refusal.empty()) bounds_ = std::make_unique<const RunBounds>(p, best_rates(machine_));
+}
+
+RunOptions PreparedRuns::options_for(Bytes budget, Needs needs) const {
+  RunOptions options;
+  options.budget = std::min(budget, kUnlimitedBudget);
+  options.allocator = settings_.allocator;
+  options.allocator_config = settings_.allocator_config;
+  options.needs = needs;
+  return options;
+}
+
+std::optional<StudyBound> PreparedRuns::bound(Bytes budget) const {
+  if (!bounds_) return std::nullopt;
+  CachedBound* cached = nullptr;
+  {
+    const std::lock_guard guard(lock_);
+    std::unique_ptr<CachedBound>& entry = cached_[budget.value];
+    if (!entry) entry = std::make_unique<CachedBound>();
+    cached = entry.get();
+  }
+  std::call_once(cached->once, [&] {
+    const RunBound bound = bounds_->at(budget);
+    cached->bound = {bound.steady.feasible, bound.steady.total, bound.steady.compute,
+                     chain_lines(program_, bound.steady)};
+  });
+  return cached->bound;
+}
+
+StudyRow PreparedRuns::run(const PolicySpec& spec, const BudgetSpec& budget, Schedule* schedule) const {
+  return run_beside(spec, budget, bound(budget.resolve(program_.peak_bytes)), schedule);
+}
+
+StudyRow PreparedRuns::run_beside(const PolicySpec& spec, const BudgetSpec& budget,
+                                  std::optional<StudyBound> bound, Schedule* schedule) const {
+  StudyRow row;
+  row.policy = spec.text();
+  row.label = policy_label(spec);
+  row.budget_text = budget.text;
+  row.budget = budget.resolve(program_.peak_bytes);
+  row.bound = std::move(bound);
+  const auto policy = spec.factory->make(spec.values);
+  RunOptions options = options_for(row.budget, spec.factory->info().needs);
+  options.schedule = schedule;
+  row.result = run_program(program_, machine_, *policy, options);
+  if (spec.factory == &find_policy("none"))
+    explain_smallest(settings_.allocator, program_, unlimited_, row.result);
+  if (row.result.outcome == Outcome::ok) row.steady_total = steady_sum(program_, row.result);
+  if (schedule != nullptr) {
+    schedule->trace_path = info_.path;
+    schedule->trace_hash = trace_hash(*trace_);
+    schedule->times = program_.times;
+    schedule->machine_json = machine_json(machine_);
+    schedule->policy = row.policy;
+    schedule->allocator = settings_.allocator == AllocatorKind::ideal ? "ideal" : "caching";
+    schedule->budget = options.budget;
+  }
+  return row;
+}
+
+}  // namespace swaplab
