@@ -6,6 +6,7 @@
 // Many such plans are tried on a model of the machine; the fastest in the steady iterations is used.
 #include <algorithm>
 
+#include "policy/foresight_follow.hpp"
 #include "policy/foresight_search.hpp"
 #include "policy/policy.hpp"
 
@@ -14,7 +15,7 @@ namespace {
 
 struct ForesightParams {
   std::int64_t margin = -1;
-  std::int64_t effort = 6;
+  std::int64_t effort = 12;
 };
 
 class Foresight final : public Policy {

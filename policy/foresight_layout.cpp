@@ -7,6 +7,8 @@
 #include <utility>
 #include <vector>
 
+#include "policy/foresight_places.hpp"
+#include "policy/foresight_projection.hpp"
 #include "policy/foresight_room.hpp"
 #include "sim/allocator/caching_allocator.hpp"
 #include "sim/allocator/stub_device.hpp"
@@ -19,17 +21,27 @@ enum class Place : std::uint8_t { absent, device, outgoing, host };
 class Walk {
  public:
   Walk(const Problem& problem, const Plan& plan, std::span<const std::int64_t> op_end,
-       const AllocatorConfig& config, Bytes capacity)
+       const LayoutRules& rules, const AllocatorConfig& config, Bytes capacity)
       : in_(problem),
         program_(problem.program),
         planned_(plan.steps),
         op_end_(op_end),
+        rules_(rules),
         capacity_(capacity.value),
         device_(static_cast<std::uint64_t>(capacity.value)),
         allocator_(device_, config),
         slots_(program_.slot_count()),
-        room_(projected_room()),
-        queue_time_(problem.machine.link(Direction::host_to_device).time(capacity / 50).value) {}
+        room_(projected_room(problem, rules.sweep ? std::span<const PlanStep>() : std::span(plan.steps),
+                             capacity)),
+        reserve_(rules.sweep ? capacity.value / 1000 * rules.reserve : 0),
+        queue_time_(problem.machine.link(Direction::host_to_device).time(capacity / 50).value),
+        near_time_(problem.machine.link(Direction::host_to_device).time(capacity / 128).value * rules.near) {
+    if (!rules_.sweep) return;
+    departures_.resize(program_.slot_count());
+    for (const PlanStep& step : planned_) {
+      if (step.action == PlanAction::evict) departures_[index(step.slot)].push_back(step.position);
+    }
+  }
 
   LayoutResult run() {
     place_initial();
@@ -38,7 +50,7 @@ class Walk {
       const auto events = program_.gap(op_);
       std::size_t e = 0;
       for (; e < events.size() && events[e].is_free; ++e) release(index(events[e].slot));
-      run_planned();
+      if (!rules_.sweep) run_planned();
       bring_back();
       for (; e < events.size() && result_.failures == 0; ++e) {
         const std::uint32_t s = index(events[e].slot);
@@ -60,51 +72,12 @@ class Walk {
     Place place = Place::absent;
     BlockId block = kNoBlock;
     std::uint32_t pinned_for = kNever;
+    bool waits = false;                      // brought back, not used since
     std::uint32_t current = kNever;          // latest access
+    std::uint32_t used = 0;                  // position after it
     std::uint32_t complete = 0;              // position after its last write
     std::uint32_t version_on_host = kNever;  // `complete` of the content that the host holds
   };
-
-  // Bytes that the plan leaves free at each operator.
-  std::vector<std::int64_t> projected_values() const {
-    std::vector<std::int64_t> values(program_.op_count());
-    std::vector<std::uint8_t> away(program_.slot_count(), 0), live(program_.slot_count(), 0);
-    std::int64_t resident = 0;
-    for (std::uint32_t s = 0; s < program_.slot_count(); ++s) {
-      if (program_.initial[s] == 0) continue;
-      live[s] = 1;
-      away[s] = in_.placement.on_host[s];
-      if (away[s] == 0) resident += in_.sizes[s];
-    }
-    const auto move = [&](std::uint32_t s, bool leave) {
-      if (live[s] == 0 || (away[s] != 0) == leave) return;
-      away[s] = leave ? 1 : 0;
-      resident += leave ? -in_.sizes[s] : in_.sizes[s];
-    };
-    std::size_t step = 0;
-    for (std::uint32_t op = 0; op < program_.op_count(); ++op) {
-      for (; step < planned_.size() && planned_[step].position <= op; ++step) {
-        if (planned_[step].action != PlanAction::copy_out) {
-          move(index(planned_[step].slot), planned_[step].action == PlanAction::evict);
-        }
-      }
-      for (const GapEvent& event : program_.gap(op)) {
-        const std::uint32_t s = index(event.slot);
-        if (!event.is_free) {
-          live[s] = 1;
-          away[s] = 0;
-          resident += in_.sizes[s];
-        } else {
-          if (away[s] == 0) resident -= in_.sizes[s];
-          live[s] = 0;
-        }
-      }
-      for (const Access& access : program_.accesses_of(op)) move(index(access.slot), false);
-      values[op] = capacity_ - resident - in_.gaps.surge[op];
-    }
-    return values;
-  }
-  Room projected_room() const { return Room(projected_values()); }
 
   void place_initial() {
     for (std::uint32_t s = 0; s < program_.slot_count(); ++s) {
@@ -162,7 +135,7 @@ class Walk {
     while (!pending_.empty()) {
       const auto [due, s] = *pending_.begin();
       if (slots_[s].place == Place::host && due > op_) {
-        if (changes_ == changes_at_failure_ || room_.minimum(op_, due) < in_.sizes[s]) return;
+        if (changes_ == changes_at_failure_ || room_.minimum(op_, due) < in_.sizes[s] + reserve_) return;
         if (!fits(s) || !could_take(s)) {
           changes_at_failure_ = changes_;
           return;
@@ -170,6 +143,7 @@ class Walk {
         keep(PlanAction::prefetch, s);
         take(s, false);
         slots_[s].place = Place::device;
+        slots_[s].waits = true;
         room_.add(op_, due, -in_.sizes[s]);
       }
       pending_.erase(pending_.begin());
@@ -186,6 +160,8 @@ class Walk {
       slot.place = Place::device;
     }
     slot.current = a;
+    slot.used = op_ + 1;
+    slot.waits = false;
     if ((access.flags & kWrite) != 0) slot.complete = op_ + 1;
   }
 
@@ -237,7 +213,7 @@ class Walk {
   bool fits(std::uint32_t s) const { return allocated() + occupied(s) <= capacity_; }
   bool could_take(std::uint32_t s) const {
     return allocator_.could_fit_cached(program_.bytes[s], program_.home_stream[s]) ||
-           device_.used() + AllocatorConfig::segment_size(static_cast<std::uint64_t>(occupied(s))) <=
+           device_.used() + allocator_.config().growth(static_cast<std::uint64_t>(occupied(s))) <=
                device_.capacity();
   }
 
@@ -269,90 +245,29 @@ class Walk {
     }
   }
 
+  TenantAt tenants() const {
+    return [this](std::uint64_t address) {
+      const std::uint32_t s = by_address_.at(address);
+      return Tenant{s, rules_.sweep ? sweep_cost(s) : eviction_cost(s)};
+    };
+  }
+
   // Evicts the cheapest neighbours that make a place for `s`; false when no segment has one.
   bool clear_a_place(std::uint32_t wanted) {
     const std::int64_t bytes = occupied(wanted);
-    const bool large = bytes > static_cast<std::int64_t>(kSmallSize);
-    std::int64_t best_cost = -1;
-    std::vector<std::uint32_t> best, window;
-    for (const SegmentInfo& segment : allocator_.snapshot()) {
-      if (segment.large != large || segment.stream != program_.home_stream[wanted]) continue;
-      if (static_cast<std::int64_t>(segment.size) < bytes) continue;
-      std::vector<std::int64_t> cost(segment.blocks.size());
-      std::vector<std::uint32_t> owner(segment.blocks.size(), kNever);
-      std::uint64_t address = segment.address;
-      for (std::size_t i = 0; i < segment.blocks.size(); ++i) {
-        if (segment.blocks[i].active) {
-          owner[i] = by_address_.at(address);
-          cost[i] = eviction_cost(owner[i]);
-        }
-        address += segment.blocks[i].size;
-      }
-      std::int64_t size = 0, sum = 0;
-      std::size_t first = 0;
-      for (std::size_t last = 0; last < cost.size(); ++last) {
-        if (cost[last] < 0) {
-          size = sum = 0;
-          first = last + 1;
-          continue;
-        }
-        size += static_cast<std::int64_t>(segment.blocks[last].size);
-        sum += cost[last];
-        while (size - static_cast<std::int64_t>(segment.blocks[first].size) >= bytes) {
-          size -= static_cast<std::int64_t>(segment.blocks[first].size);
-          sum -= cost[first++];
-        }
-        if (size >= bytes && (best_cost < 0 || sum < best_cost)) {
-          best_cost = sum;
-          best.clear();
-          for (std::size_t i = first; i <= last; ++i) {
-            if (owner[i] != kNever) best.push_back(owner[i]);
-          }
-        }
-      }
-    }
-    for (const std::uint32_t s : best) send_away(s);
-    return !best.empty();
+    const auto leaving = cheapest_place(
+        allocator_.snapshot(),
+        {bytes, bytes > static_cast<std::int64_t>(kSmallSize), program_.home_stream[wanted]}, tenants());
+    for (const std::uint32_t s : leaving) send_away(s);
+    return !leaving.empty();
   }
 
-  // No segment is large enough: empties the cheapest ones, so that the allocator can give them back to
-  // the device for a new one.
+  // No segment is large enough: empties the cheapest ones.
   void clear_segments(std::uint32_t wanted) {
-    struct Emptied {
-      double cost_per_byte;
-      std::int64_t size;
-      std::vector<std::uint32_t> owners;
-    };
-    std::vector<Emptied> choices;
-    std::int64_t missing = static_cast<std::int64_t>(device_.used()) - capacity_ +
-                           static_cast<std::int64_t>(
-                               AllocatorConfig::segment_size(static_cast<std::uint64_t>(occupied(wanted))));
-    for (const SegmentInfo& segment : allocator_.snapshot()) {
-      Emptied choice{0, static_cast<std::int64_t>(segment.size), {}};
-      std::uint64_t address = segment.address;
-      std::int64_t cost = 0;
-      for (const SegmentInfo::BlockInfo& block : segment.blocks) {
-        if (block.active && cost >= 0) {
-          choice.owners.push_back(by_address_.at(address));
-          const std::int64_t one = eviction_cost(choice.owners.back());
-          cost = one < 0 ? -1 : cost + one;
-        }
-        address += block.size;
-      }
-      if (cost < 0) continue;
-      choice.cost_per_byte = static_cast<double>(cost) / static_cast<double>(choice.size);
-      if (choice.owners.empty())
-        missing -= choice.size;  // empty already
-      else
-        choices.push_back(std::move(choice));
-    }
-    std::stable_sort(choices.begin(), choices.end(),
-                     [](const Emptied& a, const Emptied& b) { return a.cost_per_byte < b.cost_per_byte; });
-    for (const Emptied& choice : choices) {
-      if (missing <= 0) break;
-      missing -= choice.size;
-      for (const std::uint32_t s : choice.owners) send_away(s);
-    }
+    const std::int64_t missing =
+        static_cast<std::int64_t>(device_.used()) - capacity_ +
+        static_cast<std::int64_t>(allocator_.config().growth(static_cast<std::uint64_t>(occupied(wanted))));
+    for (const std::uint32_t s : cheapest_segments(allocator_.snapshot(), missing, tenants())) send_away(s);
   }
 
   // Nanoseconds of copies, and of waiting where the next use is too near for them, given that copies
@@ -369,6 +284,37 @@ class Walk {
     copies += copy_time(Direction::host_to_device);
     const std::int64_t distance = op_end_[due] - now();
     return 2 + copies + 2 * std::max<std::int64_t>(0, copies + queue_time_ - distance);
+  }
+
+  // Of a sweep. Nearly the same for everything that is not needed soon, so that one sweep goes on where the
+  // last one ended: which of them leaves matters less than that large places stay whole. -1: not possible.
+  std::int64_t sweep_cost(std::uint32_t s) const {
+    const SlotState& slot = slots_[s];
+    if (slot.place != Place::device || slot.pinned_for == op_) return -1;
+    const std::uint32_t due = next_use(s);
+    constexpr std::int64_t kMost = std::int64_t{1} << 40;
+    const std::int64_t moves = slot.version_on_host == slot.complete ? 1 : 2;
+    const std::int64_t shares = std::max<std::int64_t>(
+        moves * in_.sizes[s] / std::max<std::int64_t>(1, capacity_ >> 24), 1);  // of 2^-24 of the budget
+    if (due == kNever) return 2 + (shares >> 10);  // a copy for nothing, but none back
+    const std::int64_t distance = std::max<std::int64_t>(op_end_[due] - now(), 1);
+    if (rules_.states_first) {
+      if (program_.cls[s] == StorageClass::optimizer_state && distance > near_time_) return 0;
+      if (program_.cls[s] == StorageClass::parameter) return 12 + nearness(shares, distance, near_time_);
+    }
+    std::int64_t cost = 2 + (slot.waits ? kMost : 0);
+    if (!planned_to_leave(s, due)) cost += shares * rules_.stray >> 16;
+    return cost + std::min(nearness(shares, distance, near_time_), kMost);
+  }
+  // shares * (reach / distance)^4, in steps that neither overflow nor lose what counts.
+  static std::int64_t nearness(std::int64_t shares, std::int64_t distance, std::int64_t reach) {
+    const std::int64_t ratio = std::min<std::int64_t>((reach << 8) / distance, 64 << 8);
+    return ((shares * ratio >> 8) * ratio >> 8) * ratio / 256 * ratio / 256;
+  }
+  bool planned_to_leave(std::uint32_t s, std::uint32_t due) const {
+    const auto& list = departures_[s];
+    const auto it = std::lower_bound(list.begin(), list.end(), slots_[s].used);
+    return it != list.end() && *it <= due;
   }
   std::int64_t now() const { return op_ == 0 ? 0 : op_end_[op_ - 1]; }
 
@@ -388,6 +334,7 @@ class Walk {
   void finish() {
     auto& steps = result_.plan.steps;
     if (result_.failures != 0) {
+      while (next_ < planned_.size() && planned_[next_].position < op_) ++next_;
       steps.insert(steps.end(), planned_.begin() + static_cast<std::ptrdiff_t>(next_), planned_.end());
     }
     steps.insert(steps.end(), early_.begin(), early_.end());
@@ -399,14 +346,18 @@ class Walk {
   const Program& program_;
   const std::vector<PlanStep>& planned_;
   std::span<const std::int64_t> op_end_;
+  LayoutRules rules_;
   std::int64_t capacity_;
   StubDevice device_;
   CachingAllocator<StubDevice> allocator_;
   std::vector<SlotState> slots_;
   Room room_;
-  std::int64_t queue_time_;                            // that a copy back may have to wait for its turn
-  std::map<std::uint64_t, std::uint32_t> by_address_;  // allocated block -> slot
-  std::vector<std::uint32_t> outgoing_;                // first in, first out; stale entries allowed
+  std::int64_t reserve_;     // bytes that copies back leave free
+  std::int64_t queue_time_;  // that a copy back may have to wait for its turn
+  std::int64_t near_time_;   // ns before its next use that a storage counts as near
+  std::vector<std::vector<std::uint32_t>> departures_;  // per slot: where the plan lets it leave
+  std::map<std::uint64_t, std::uint32_t> by_address_;   // allocated block -> slot
+  std::vector<std::uint32_t> outgoing_;                 // first in, first out; stale entries allowed
   std::size_t outgoing_head_ = 0, next_ = 0;
   std::int64_t outgoing_bytes_ = 0;
   std::uint64_t changes_ = 0, changes_at_failure_ = ~std::uint64_t{0};  // of what a copy back could use
@@ -419,8 +370,8 @@ class Walk {
 }  // namespace
 
 LayoutResult fit_to_allocator(const Problem& problem, const Plan& plan, std::span<const std::int64_t> op_end,
-                              const AllocatorConfig& config, Bytes capacity) {
-  return Walk(problem, plan, op_end, config, capacity).run();
+                              const LayoutRules& rules, const AllocatorConfig& config, Bytes capacity) {
+  return Walk(problem, plan, op_end, rules, config, capacity).run();
 }
 
 }  // namespace swaplab::foresight

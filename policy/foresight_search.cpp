@@ -3,13 +3,14 @@
 #include <algorithm>
 #include <cmath>
 #include <functional>
+#include <initializer_list>
 #include <optional>
 #include <vector>
 
+#include "policy/foresight_follow.hpp"
 #include "policy/foresight_gaps.hpp"
 #include "policy/foresight_layout.hpp"
 #include "policy/foresight_select.hpp"
-#include "sim/run.hpp"
 
 namespace swaplab::foresight {
 namespace {
@@ -84,7 +85,7 @@ class Search {
     if (!unconstrained()) {
       // The places matter more than single decisions when bytes are not all alike.
       const std::int64_t all = options_.effort * 1'000'000;
-      allowance_ = options_.allocator == nullptr ? all : all / 4;
+      allowance_ = options_.allocator == nullptr ? all / 2 : all / 8;
       tune_rules();
       tune_wishes();
       allowance_ = all;
@@ -221,7 +222,7 @@ class Search {
     }
     if (options_.allocator != nullptr && tight()) {
       without_places_ = whole.score.time;
-      lay_out(result);
+      lay_out(whole.selection.plan, result);
       return result;
     }
     result.plan = std::move(whole.selection.plan);
@@ -242,55 +243,65 @@ class Search {
 
   // ---- With the caching allocator: plans are laid out and tried on the executor itself.
 
-  struct LaidOut {
+  bool good_enough() const { return laid_out_time_ && *laid_out_time_ <= without_places_; }
+
+  // Time of `plan` on the executor; the fastest so far becomes the answer.
+  std::int64_t consider(Plan&& plan, std::uint32_t repairs, std::int64_t margin, SearchResult& result) {
+    const std::int64_t time = measure(plan);
+    if (laid_out_time_ && *laid_out_time_ <= time) return time;
+    laid_out_time_ = time;
+    result.plan = std::move(plan);
+    result.margin = margin;
+    result.repairs = repairs;
+    result.expected = Nanos{time};
+    return time;
+  }
+
+  struct Followed {
     std::optional<std::int64_t> time;
     Rules rules;
     std::int64_t margin = 0;
   };
 
   // Both the plan as it is and the one that fits the allocator's places.
-  bool try_laid_out(const Rules& rules, const std::vector<Wish>& wishes, std::int64_t margin, LaidOut& best,
-                    SearchResult& result) {
-    if (best.time && (exhausted() || *best.time <= without_places_)) return false;
+  bool try_followed(const Rules& rules, std::int64_t margin, Followed& best, SearchResult& result) {
+    if (best.time && (exhausted() || good_enough())) return false;
     Rules with_margin = rules;
     with_margin.slack = std::max(rules.slack, options_.budget.value / 1000 * margin);
-    Judged judged = judge(with_margin, wishes, whole_program(program_));
+    Judged judged = judge(with_margin, wishes_, whole_program(program_));
     const ModelResult model = replay(program_, machine_, judged.selection.plan, placement_, sizes_,
                                      options_.budget, program_.op_count(), true);
-    LayoutResult fitted =
-        fit_to_allocator(problem_, judged.selection.plan, model.op_end, *options_.allocator, options_.budget);
+    LayoutResult fitted = fit_to_allocator(problem_, judged.selection.plan, model.op_end, LayoutRules{},
+                                           *options_.allocator, options_.budget);
     spent_ += 5 * work(whole_program(program_));  // two runs and the walk
-    bool better = false;
-    const auto consider = [&](Plan&& plan, std::uint32_t repairs) {
-      const std::int64_t time = measure(plan);
-      if (best.time && *best.time <= time) return;
-      best = {time, rules, margin};
-      better = true;
-      result.plan = std::move(plan);
-      result.margin = margin;
-      result.repairs = repairs;
-      result.expected = Nanos{time};
-    };
-    consider(std::move(fitted.plan), fitted.repairs);
-    consider(std::move(judged.selection.plan), 0);
-    return better;
+    std::int64_t time = consider(std::move(fitted.plan), fitted.repairs, margin, result);
+    time = std::min(time, consider(std::move(judged.selection.plan), 0, margin, result));
+    if (best.time && *best.time <= time) return false;
+    best = {time, rules, margin};
+    return true;
   }
 
-  void lay_out(SearchResult& result) {
-    LaidOut best;
+  void lay_out(const Plan& without_places, SearchResult& result) {
+    Followed best;
     if (options_.margin >= 0) {
-      try_laid_out(rules_, wishes_, options_.margin, best, result);
+      try_followed(rules_, options_.margin, best, result);
     } else {
-      for (const std::int64_t margin : {40, 0, 80, 20, 160})
-        try_laid_out(rules_, wishes_, margin, best, result);
+      for (const std::int64_t margin : {40, 0, 80, 20, 160}) try_followed(rules_, margin, best, result);
+      sweep(without_places, result);
     }
+    // Where a sweep is faster, following a plan more cleverly will not catch up.
+    if (*best.time == *laid_out_time_) vary_followed(best, result);
+    result.evaluations = evaluations_;
+  }
+
+  void vary_followed(Followed& best, SearchResult& result) {
     bool better = true;
-    while (better && !exhausted() && *best.time > without_places_) {
+    while (better && !exhausted() && !good_enough()) {
       better = false;
       const auto vary = [&](auto member, auto value) {
         Rules rules = best.rules;
         rules.*member = value;
-        if (!(rules == best.rules)) better |= try_laid_out(rules, wishes_, best.margin, best, result);
+        if (!(rules == best.rules)) better |= try_followed(rules, best.margin, best, result);
       };
       vary(&Rules::in_order, !best.rules.in_order);
       vary(&Rules::min_bytes, options_.budget.value / 1000);
@@ -303,13 +314,63 @@ class Search {
       if (options_.margin >= 0) continue;
       for (const std::int64_t step : {-10, 10, 30, -20}) {
         const std::int64_t margin = best.margin + step;
-        if (margin >= 0) better |= try_laid_out(best.rules, wishes_, margin, best, result);
+        if (margin >= 0) better |= try_followed(best.rules, margin, best, result);
       }
     }
-    result.evaluations = evaluations_;
   }
 
-  std::int64_t measure(const Plan& plan) const;
+  // Sweeps through the allocator's memory: one rule at a time until none helps.
+  void sweep(const Plan& preferred, SearchResult& result) {
+    const ModelResult model =
+        replay(program_, machine_, preferred, placement_, sizes_, options_.budget, program_.op_count(), true);
+    LayoutRules best;
+    best.sweep = true;
+    std::optional<std::int64_t> best_time;
+    std::vector<LayoutRules> tried;
+    bool better = true;
+    const auto attempt = [&](const LayoutRules& rules) {
+      if (best_time && (exhausted() || good_enough())) return;
+      if (std::find(tried.begin(), tried.end(), rules) != tried.end()) return;
+      tried.push_back(rules);
+      ++evaluations_;
+      spent_ += 3 * work(whole_program(program_));  // a run and the walk
+      LayoutResult laid =
+          fit_to_allocator(problem_, preferred, model.op_end, rules, *options_.allocator, options_.budget);
+      const std::int64_t time = consider(std::move(laid.plan), laid.repairs, 0, result);
+      if (best_time && *best_time <= time) return;
+      best_time = time;
+      best = rules;
+      better = true;
+    };
+    const auto vary = [&](auto member, std::initializer_list<int> values) {
+      const LayoutRules base = best;
+      for (const int value : values) {
+        LayoutRules rules = base;
+        rules.*member = value;
+        attempt(rules);
+      }
+    };
+    for (const auto& [near, states_first] : {std::pair{2, true}, std::pair{2, false}, std::pair{1, true}}) {
+      LayoutRules rules = best;
+      rules.near = near;
+      rules.states_first = states_first;
+      attempt(rules);
+    }
+    // Only where it is ahead of following a plan is it worth more work.
+    while (better && *best_time == *laid_out_time_ && !exhausted() && !good_enough()) {
+      better = false;
+      vary(&LayoutRules::near, {1, 3, 2, 0});
+      vary(&LayoutRules::stray, {0, 6, 1, 12, 2});
+      vary(&LayoutRules::reserve, {20, 80, 40});
+      vary(&LayoutRules::states_first, {0, 1});
+    }
+  }
+
+  // On the executor, ns; huge when the run does not end well.
+  std::int64_t measure(const Plan& plan) const {
+    const auto time = steady_time(program_, machine_, plan, options_.budget, *options_.allocator);
+    return time ? time->value : std::int64_t{1} << 62;
+  }
 
   const Program& program_;
   const Machine& machine_;
@@ -324,64 +385,13 @@ class Search {
   Rules rules_;
   std::vector<Wish> wishes_;
   std::optional<Judged> best_;
-  std::int64_t spent_ = 0, allowance_ = 0;  // accesses and operators replayed
-  std::int64_t without_places_ = 0;         // time that the best plan takes where only bytes count
+  std::int64_t spent_ = 0, allowance_ = 0;     // accesses and operators replayed
+  std::int64_t without_places_ = 0;            // time that the best plan takes where only bytes count
+  std::optional<std::int64_t> laid_out_time_;  // of the fastest plan on the executor
   std::uint64_t evaluations_ = 0;
 };
 
-// Follows a plan; off it, the farthest next use goes.
-class Follow final : public Policy {
- public:
-  explicit Follow(const Plan& plan) : plan_(plan) {}
-  Plan start(const View&, Actions&) override { return plan_; }
-  void make_room(Bytes shortfall, const View& view, Actions& actions) override {
-    evict_farthest(shortfall, view, actions);
-  }
-
- private:
-  const Plan& plan_;
-};
-
-// Steady iterations' time on the executor; huge when the run does not end well.
-std::int64_t Search::measure(const Plan& plan) const {
-  Follow follow(plan);
-  RunOptions run;
-  run.budget = options_.budget;
-  run.allocator = AllocatorKind::caching;
-  run.allocator_config = *options_.allocator;
-  run.needs = Needs::future;
-  const RunResult result = run_program(program_, machine_, follow, run);
-  if (result.outcome != Outcome::ok) return std::int64_t{1} << 62;
-  const Horizon all = whole_program(program_);
-  return (result.iterations[all.end_counted - 1].end - result.iterations[all.first_counted].begin).value;
-}
-
 }  // namespace
-
-// Farthest next use; where there are bytes enough but in pieces, one storage whose place is large enough.
-void evict_farthest(Bytes shortfall, const View& view, Actions& actions) {
-  const bool in_pieces = view.allocated() + shortfall <= view.budget();
-  std::vector<std::pair<std::uint32_t, Slot>> candidates;
-  Slot place = kNoSlot;
-  for (Slot s = view.oldest(); s != kNoSlot; s = view.newer(s)) {
-    if (!view.evictable(s)) continue;
-    const std::uint32_t use = view.next_use(s);
-    if (in_pieces && view.size(s) >= shortfall && (place == kNoSlot || use > view.next_use(place))) place = s;
-    candidates.emplace_back(use, s);
-  }
-  if (place != kNoSlot) {
-    actions.evict(place);
-    return;
-  }
-  std::stable_sort(candidates.begin(), candidates.end(),
-                   [](const auto& a, const auto& b) { return a.first > b.first; });
-  Bytes evicted{0};
-  for (const auto& [use, s] : candidates) {
-    if (evicted >= shortfall) break;
-    evicted += view.size(s);
-    actions.evict(s);
-  }
-}
 
 SearchResult search_plan(const Program& program, const Machine& machine, const Placement& placement,
                          const SearchOptions& options) {

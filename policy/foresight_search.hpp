@@ -32,8 +32,4 @@ struct SearchResult {
 SearchResult search_plan(const Program& program, const Machine& machine, const Placement& placement,
                          const SearchOptions& options);
 
-// Evicts at least `shortfall` bytes where the plan does not help: farthest next use first, but where
-// there are bytes enough and only in pieces, one storage whose place is large enough.
-void evict_farthest(Bytes shortfall, const View& view, Actions& actions);
-
 }  // namespace swaplab::foresight

@@ -5,7 +5,7 @@
 //   config()               settings of the caching allocator, null with the ideal one
 //   fits(bytes)            the budget allows it, whatever the fragmentation
 //   could_take(bytes, st)  take() would succeed without touching the driver
-//   could_grow(bytes)      a new segment of the needed size is within the budget
+//   could_grow(bytes)      a new segment, or new pages, of the needed size are within the budget
 //   take(bytes, st, user, on_reuse) -> Block; on_reuse(stream, tag) for each reused piece; no value
 //                          when memory could not be had even after the allocator's own recovery
 //   give(block, bytes, st, tag)
@@ -183,9 +183,8 @@ class CachingMemory {
     return allocator_.could_fit_cached(bytes, stream) || could_grow(bytes);
   }
   bool could_grow(Bytes bytes) const {
-    const std::uint64_t segment =
-        AllocatorConfig::segment_size(static_cast<std::uint64_t>(rounded(bytes).value));
-    return backend_.used() + segment <= backend_.capacity();
+    const std::uint64_t growth = allocator_.config().growth(static_cast<std::uint64_t>(rounded(bytes).value));
+    return backend_.used() + growth <= backend_.capacity();
   }
 
   template <class OnReuse>

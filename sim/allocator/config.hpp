@@ -43,6 +43,13 @@ struct AllocatorConfig {
     if (rounded < kMinLargeAlloc) return kLargeBuffer;
     return (rounded + kRoundLarge - 1) / kRoundLarge * kRoundLarge;
   }
+  // Most bytes that the device must have left for such a block: a segment, or whole pages where segments
+  // expand.
+  std::uint64_t growth(std::uint64_t rounded) const {
+    if (!expandable_segments) return segment_size(rounded);
+    const std::uint64_t page = rounded <= kSmallSize ? kSmallBuffer : kLargeBuffer;
+    return (rounded + page - 1) / page * page;
+  }
 
  private:
   std::uint64_t round_to_division(std::uint64_t size) const;

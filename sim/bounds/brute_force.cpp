@@ -25,8 +25,9 @@ struct State {
   Mask host = 0;             // a valid copy on the host
   std::uint8_t next_op = 0;  // of the window; the running one included
   bool running = false;
-  std::uint8_t out = kIdle, in = kIdle;  // storage being copied
-  std::int64_t op_left = 0, out_left = 0, in_left = 0;
+  std::uint8_t out = kIdle, in = kIdle;    // storage being copied
+  std::int64_t op_left = 0;                // ns
+  std::int64_t out_left = 0, in_left = 0;  // ns at full rate x 10^6
   bool operator==(const State&) const = default;
 };
 
@@ -52,16 +53,21 @@ std::int64_t ceil_time(Bytes bytes, std::int64_t rate) {
   return static_cast<std::int64_t>((Wide{bytes.value} * 1'000'000'000 + rate - 1) / rate);
 }
 
+// ns until `left` is done at `rate` ppm.
+std::int64_t time_left(std::int64_t left, Ppm rate) {
+  return (left + rate - 1) / rate;
+}
+
 class Search {
  public:
   Search(const Program& program, std::uint32_t first_op, std::uint32_t end_op, Bytes budget, SwapRates rates)
-      : budget_(budget) {
+      : budget_(budget), rates_(rates) {
     collect_storages(program, first_op, end_op);
     for (std::uint32_t s = 0; s < storages_.size(); ++s) {
       const Bytes bytes = program.bytes[storages_[s]];
       bytes_[s] = bytes.value;
-      out_time_[s] = ceil_time(bytes, rates.out);
-      in_time_[s] = ceil_time(bytes, rates.in);
+      out_work_[s] = ceil_time(bytes, rates.out) * kUnchanged;
+      in_work_[s] = ceil_time(bytes, rates.in) * kUnchanged;
     }
     Mask known =
         0;  // content from before: what appears with an operator, even one that reads it, is not fetched
@@ -223,14 +229,14 @@ class Search {
       if (state.out == kIdle && on_device && !on_host && !being_written && !arriving) {
         State next = state;
         next.out = s;
-        next.out_left = out_time_[s];
+        next.out_left = out_work_[s];
         push(time, next);
       }
       if (state.in == kIdle && on_host && !on_device && taken + bytes_[s] <= budget_.value) {
         State next = state;
         next.device |= bit;
         next.in = s;
-        next.in_left = in_time_[s];
+        next.in_left = in_work_[s];
         push(time, next);
       }
     }
@@ -256,15 +262,21 @@ class Search {
   void complete_next(std::int64_t time, const State& state) {
     std::int64_t step = std::numeric_limits<std::int64_t>::max();
     if (state.running) step = std::min(step, state.op_left);
-    if (state.out != kIdle) step = std::min(step, state.out_left);
-    if (state.in != kIdle) step = std::min(step, state.in_left);
+    const Ppm out_rate = state.in == kIdle ? kUnchanged : rates_.out_beside_in;
+    const Ppm in_rate = state.out == kIdle ? kUnchanged : rates_.in_beside_out;
+    if (state.out != kIdle) step = std::min(step, time_left(state.out_left, out_rate));
+    if (state.in != kIdle) step = std::min(step, time_left(state.in_left, in_rate));
     if (step == std::numeric_limits<std::int64_t>::max()) return;
     State next = state;
-    if (next.out != kIdle && (next.out_left -= step) == 0) {
+    const auto pass = [step](std::int64_t& left, Ppm rate) {
+      left = std::max<std::int64_t>(0, left - step * rate);
+      return left == 0;
+    };
+    if (next.out != kIdle && pass(next.out_left, out_rate)) {
       next.host |= static_cast<Mask>(1U << next.out);
       next.out = kIdle;
     }
-    if (next.in != kIdle && (next.in_left -= step) == 0) next.in = kIdle;
+    if (next.in != kIdle && pass(next.in_left, in_rate)) next.in = kIdle;
     if (next.running && (next.op_left -= step) == 0) {
       next.running = false;
       ++next.next_op;
@@ -278,7 +290,8 @@ class Search {
 
   Bytes budget_;
   std::vector<std::uint32_t> storages_;  // slots in use, ascending
-  std::array<std::int64_t, kMaxStorages> bytes_{}, out_time_{}, in_time_{};
+  SwapRates rates_;
+  std::array<std::int64_t, kMaxStorages> bytes_{}, out_work_{}, in_work_{};  // work as State::out_left
   std::vector<Operator> ops_;
   std::vector<Mask> needed_;
   std::unordered_map<State, std::int64_t, StateHash> best_;
@@ -290,8 +303,8 @@ class Search {
 std::optional<Nanos> brute_force_swap_time(const Program& program, std::uint32_t first_op,
                                            std::uint32_t end_op, Bytes budget, SwapRates rates) {
   if (const auto reason = SwapPathBound::refusal(program)) throw Error(ErrorKind::usage, *reason);
-  if (rates.out < 1 || rates.in < 1 || first_op >= end_op || end_op > program.op_count() ||
-      program.op_count() > 250) {
+  if (rates.out < 1 || rates.in < 1 || rates.out_beside_in < 1 || rates.in_beside_out < 1 ||
+      first_op >= end_op || end_op > program.op_count() || program.op_count() > 250) {
     throw Error(ErrorKind::usage,
                 "brute force: needs rates of at least 1 byte/s, a non-empty window and at most "
                 "250 operators");

@@ -15,7 +15,9 @@ namespace swaplab {
 // Rules of the model, deliberately the most generous ones that the bound covers:
 // - One compute stream in program order and one copy engine per direction; a copy of b bytes takes
 //   ceil(b / rate), is never broken off, and holds the device bytes from the start of a copy in, until the
-//   end of a copy out. A copy out may overlap reads of its storage, not its write.
+//   end of a copy out. While both run, each goes on at its share of the rates' (SwapRates); a copy whose end
+//   would lie between two nanoseconds ends at the later one. A copy out may overlap reads of its storage, not
+//   its write.
 // - An operator starts when all storages it accesses are on the device (what it creates takes its bytes then)
 //   and no copy out of something that it writes is running.
 // - A copy on the host is valid until the next write and kept for ever. A storage is gone after its last

@@ -49,9 +49,13 @@ std::vector<std::string> chain_lines(const Program& program, const SwapBound& bo
     return lines;
   }
   for (const ChainLink& link : bound.chain) {
-    const std::string what = link.kind == ChainKind::compute
-                                 ? std::string("compute")
-                                 : bytes_text(link.bytes) + " " + std::string(chain_kind_name(link.kind));
+    std::string what = "compute";
+    if (link.kind == ChainKind::shared) {
+      what = bytes_text(link.bytes) + " out and " + bytes_text(link.beside) +
+             " in, slowing each other down where they meet,";
+    } else if (link.kind != ChainKind::compute) {
+      what = bytes_text(link.bytes) + " " + std::string(chain_kind_name(link.kind));
+    }
     lines.push_back(what + " between " + point_text(program, link.from, link.from_end) + " and " +
                     point_text(program, link.to, link.to_end) + ": >= " + time_text(link.time));
   }

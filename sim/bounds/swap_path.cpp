@@ -12,18 +12,6 @@ namespace {
 
 __extension__ using Wide = __int128;
 
-constexpr std::int64_t kNanosPerSecond = 1'000'000'000;
-
-// floor(bytes / rate) in ns.
-std::int64_t copy_time(std::int64_t bytes, std::int64_t rate) {
-  return static_cast<std::int64_t>(Wide{bytes} * kNanosPerSecond / rate);
-}
-
-// copy_time(bytes, rate) > time, without a division. time >= 0.
-bool copy_exceeds(std::int64_t bytes, std::int64_t rate, std::int64_t time) {
-  return Wide{bytes} * kNanosPerSecond >= Wide{time + 1} * rate;
-}
-
 // How many iterations the window touches, and the longest of them in operators.
 std::pair<std::uint64_t, std::uint32_t> iterations_in(const Program& program, std::uint32_t first_op,
                                                       std::uint32_t end_op) {
@@ -53,7 +41,8 @@ std::vector<SwapGap> gaps_of_window(const SwapGapTable& table, std::int32_t star
 
 SwapRates best_rates(const Machine& machine) {
   return {machine.link(Direction::device_to_host).best_rate(),
-          machine.link(Direction::host_to_device).best_rate()};
+          machine.link(Direction::host_to_device).best_rate(), machine.interference.d2h_during_h2d,
+          machine.interference.h2d_during_d2h};
 }
 
 std::string_view chain_kind_name(ChainKind kind) {
@@ -64,6 +53,8 @@ std::string_view chain_kind_name(ChainKind kind) {
       return "out";
     case ChainKind::in:
       return "in";
+    case ChainKind::shared:
+      return "shared";
   }
   return "";
 }
@@ -94,6 +85,11 @@ SwapPathBound::SwapPathBound(const Program& program, std::shared_ptr<const SwapG
   if (rates.out < 1 || rates.in < 1) {
     throw Error(ErrorKind::usage, "bound: link rates " + std::to_string(rates.out) + " and " +
                                       std::to_string(rates.in) + " bytes/s, expected at least 1");
+  }
+  for (const Ppm share : {rates.out_beside_in, rates.in_beside_out}) {
+    if (share >= 1 && share <= kUnchanged) continue;
+    throw Error(ErrorKind::usage, "bound: share of a link's rate beside the other direction is " +
+                                      std::to_string(share) + " ppm, expected 1 to 1000000");
   }
   if (first_op >= end_op || end_op > program.op_count()) {
     throw Error(ErrorKind::usage, "bound: window [" + std::to_string(first_op) + ", " +
@@ -182,19 +178,19 @@ void SwapPathBound::choose_ranges(const std::vector<SwapGap>& gaps) {
   // First point of an operator behind `op`; an operator's two points are neighbours.
   const auto behind = [this](std::int32_t op) {
     const auto it = std::upper_bound(points_.begin(), points_.end(), op,
-                                     [](std::int32_t o, const Point& point) { return o < point.op; });
+                                     [](std::int32_t o, const PathPoint& point) { return o < point.op; });
     return static_cast<std::uint32_t>(it - points_.begin());
   };
   ranges_.reserve(gaps.size());
   for (const SwapGap& gap : gaps) {
-    const Range range{behind(gap.open), behind(gap.close - 1), behind(gap.version), gap.bytes.value};
+    const PathRange range{behind(gap.open), behind(gap.close - 1), behind(gap.version), gap.bytes.value};
     if (range.begin < range.end) ranges_.push_back(range);
   }
-  std::sort(ranges_.begin(), ranges_.end(), [](const Range& a, const Range& b) {
+  std::sort(ranges_.begin(), ranges_.end(), [](const PathRange& a, const PathRange& b) {
     return std::tuple(a.begin, a.end, a.version) < std::tuple(b.begin, b.end, b.version);
   });
   std::size_t kept = 0;
-  for (const Range& range : ranges_) {
+  for (const PathRange& range : ranges_) {
     if (kept > 0 && ranges_[kept - 1].begin == range.begin && ranges_[kept - 1].end == range.end &&
         ranges_[kept - 1].version == range.version) {
       ranges_[kept - 1].bytes += range.bytes;
@@ -221,69 +217,13 @@ SwapBound SwapPathBound::at(Bytes budget) const {
   const auto n = static_cast<std::uint32_t>(points_.size());
   if (!result.feasible || n < 2) return result;
 
-  struct Step {  // how the longest path reaches a point
-    std::uint32_t from;
-    ChainKind kind;
-    std::int64_t bytes;
-  };
-  std::vector<std::int64_t> excess(n), longest(n, 0);
-  std::vector<Step> steps(n);
-  for (std::uint32_t p = 0; p < n; ++p)
-    excess[p] = std::max<std::int64_t>(0, (points_[p].required - budget).value);
-
-  // Gaps open at q by the first point at which their version is complete, and by their first open point. For
-  // p = q-1, q-2, ... the sums of the entries up to p are Y(p,q) and X(p,q): no matrix is needed.
-  std::vector<std::int64_t> by_version(n + 1, 0), by_begin(n + 1, 0);
-  std::int64_t open_bytes = 0;
-  std::size_t next_open = 0, next_close = 0;
-  const auto change = [&](const Range& range, std::int64_t bytes) {
-    by_version[range.version] += bytes;
-    by_begin[range.begin] += bytes;
-    open_bytes += bytes;
-  };
-  const auto advance = [&](std::uint32_t q) {
-    for (; next_open < ranges_.size() && ranges_[next_open].begin == q; ++next_open) {
-      change(ranges_[next_open], ranges_[next_open].bytes);
-    }
-    for (; next_close < by_end_.size() && ranges_[by_end_[next_close]].end == q; ++next_close) {
-      change(ranges_[by_end_[next_close]], -ranges_[by_end_[next_close]].bytes);
-    }
-  };
-  advance(0);
-  std::uint32_t first = 0;  // of the points within the edge span of q
-  for (std::uint32_t q = 1; q < n; ++q) {
-    advance(q);
-    while (points_[q].op - points_[first].op > edge_span_ && first + 1 < q) ++first;
-    std::int64_t best = longest[q - 1] + (points_[q].time - points_[q - 1].time).value;
-    Step step{q - 1, ChainKind::compute, 0};
-    if (const std::int64_t away = excess[q]; away > 0) {
-      std::int64_t y = open_bytes - by_version[q];
-      for (std::uint32_t p = q; p-- > first;) {
-        const std::int64_t bytes = away - y;
-        if (bytes > 0 && copy_exceeds(bytes, rates_.out, best - longest[p])) {
-          best = longest[p] + copy_time(bytes, rates_.out);
-          step = {p, ChainKind::out, bytes};
-        }
-        y -= by_version[p];
-      }
-    }
-    std::int64_t x = open_bytes - by_begin[q];
-    for (std::uint32_t p = q; p-- > first;) {
-      const std::int64_t bytes = excess[p] - x;
-      if (bytes > 0 && copy_exceeds(bytes, rates_.in, best - longest[p])) {
-        best = longest[p] + copy_time(bytes, rates_.in);
-        step = {p, ChainKind::in, bytes};
-      }
-      x -= by_begin[p];
-    }
-    longest[q] = best;
-    steps[q] = step;
-  }
+  const LongestPath path = PathSearch(points_, ranges_, by_end_, rates_, edge_span_, budget).run();
+  const auto& [longest, steps] = path;
   result.total = Nanos{longest[n - 1]};
 
   for (std::uint32_t q = n - 1; q > 0; q = steps[q].from) {
-    const Step& step = steps[q];
-    const Point &from = points_[step.from], &to = points_[q];
+    const PathStep& step = steps[q];
+    const PathPoint &from = points_[step.from], &to = points_[q];
     const Nanos time{longest[q] - longest[step.from]};
     if (step.kind == ChainKind::compute && !result.chain.empty() &&
         result.chain.back().kind == ChainKind::compute) {
@@ -295,7 +235,7 @@ SwapBound SwapPathBound::at(Bytes budget) const {
     }
     // kRunStart becomes kNever: the same bits.
     result.chain.push_back({static_cast<std::uint32_t>(from.op), static_cast<std::uint32_t>(to.op), from.end,
-                            to.end, step.kind, Bytes{step.bytes}, time});
+                            to.end, step.kind, Bytes{step.bytes}, Bytes{step.beside}, time});
   }
   std::reverse(result.chain.begin(), result.chain.end());
   std::erase_if(result.chain, [](const ChainLink& link) { return link.time == Nanos{0}; });

@@ -16,6 +16,17 @@
 // crossed the link out in (t_p, t_q], the others are at most Y. At p at least r_p bytes are away; those
 // whose gap closes by q came back before S_c <= t_q, the others are at most X. Add along any path.
 //
+// Where copies of both directions slow each other down, they run at any time at shares o and i of their full
+// rates with i + k o <= 1 (k: path_search.cpp; the same with o and i changed over). Let p < q, and O(p,q) the
+// bytes that must go out between them. Then for any path from p to q
+//
+//   t(q) - t(p) >= k O(p,q) / B_out + sum over the path's edges of (1 if in, 1 - k if compute or out) x its
+//   time
+//
+// Why: during an edge in, i counts in full and k o beside it, at most 1 together. During any other edge its
+// own progress, at most 1, counts 1 - k times, and k o <= k beside it. The edges do not overlap; integrate.
+// Such a shared edge sees bytes that may go out early, beside those that come in, but not for free.
+//
 // The window is finite and unrolled, every gap is known exactly, and nothing is assumed to repeat:
 // - It begins when the last operator before it ends (point E-, what that operator wrote has no copy on
 //   the host yet) and ends when its last operator ends. Hence bounds of disjoint windows may be added,
@@ -34,16 +45,13 @@
 #include <string>
 #include <vector>
 
+#include "sim/bounds/path_search.hpp"
 #include "sim/bounds/swap_gaps.hpp"
 #include "sim/machine.hpp"
 #include "sim/program.hpp"
 
 namespace swaplab {
 
-// Rates that no copy exceeds, bytes/s.
-struct SwapRates {
-  std::int64_t out = 0, in = 0;
-};
 SwapRates best_rates(const Machine& machine);
 
 struct SwapPathOptions {
@@ -53,7 +61,6 @@ struct SwapPathOptions {
   std::uint32_t edge_span = 0;
 };
 
-enum class ChainKind : std::uint8_t { compute, out, in };
 std::string_view chain_kind_name(ChainKind kind);
 
 // One reason: the time from `from` to `to` is at least `time`.
@@ -61,7 +68,8 @@ struct ChainLink {
   std::uint32_t from, to;  // operators; kNever: the run's beginning
   bool from_end, to_end;   // just before the operator's end, else at its start
   ChainKind kind;
-  Bytes bytes;  // that must cross the link; 0 for compute
+  Bytes bytes;   // that must cross the link; 0 for compute
+  Bytes beside;  // shared: bytes in, `bytes` being those out
   Nanos time;
 };
 
@@ -98,18 +106,6 @@ class SwapPathBound {
   std::size_t point_count() const { return points_.size(); }
 
  private:
-  struct Point {
-    std::int32_t op;  // kRunStart possible
-    bool end;
-    Nanos time;      // compute time of the program before it
-    Bytes required;  // W
-  };
-  // Gaps open at the points [begin, end) whose version is complete from point `version` on; merged.
-  struct Range {
-    std::uint32_t begin, end, version;
-    std::int64_t bytes;
-  };
-
   void choose_points(const Program& program, std::uint32_t first_op, std::uint32_t end_op,
                      const std::vector<SwapGap>& gaps, SwapPathOptions options);
   void choose_ranges(const std::vector<SwapGap>& gaps);
@@ -118,8 +114,8 @@ class SwapPathBound {
   SwapRates rates_;
   std::int32_t edge_span_ = 0;
   Bytes required_peak_;
-  std::vector<Point> points_;
-  std::vector<Range> ranges_;          // ascending by begin
+  std::vector<PathPoint> points_;
+  std::vector<PathRange> ranges_;      // ascending by begin
   std::vector<std::uint32_t> by_end_;  // rows of ranges_, ascending by end
 };
 

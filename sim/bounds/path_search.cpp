@@ -1,0 +1,179 @@
+#include "sim/bounds/path_search.hpp"
+
+#include <algorithm>
+
+namespace swaplab {
+namespace {
+
+constexpr std::int64_t kNanosPerSecond = 1'000'000'000;
+
+// How much of one direction's full rate each full rate of the other costs it, ppm, rounded down: with
+// i + k o <= 1 for the shares i and o of the full rates at which the directions run at any time. Together
+// they reach (f_o, f_i), alone (1, 0) and (0, 1); so k = (1 - f_i) / f_o, but not more than time-sharing: 1.
+Ppm slowdown_of(Ppm own_beside_other, Ppm other_beside_own) {
+  if (own_beside_other >= kUnchanged) return 0;
+  if (other_beside_own <= kUnchanged - own_beside_other) return kUnchanged;
+  return (kUnchanged - own_beside_other) * kUnchanged / other_beside_own;
+}
+
+}  // namespace
+
+class PathSearch::OpenGaps {
+ public:
+  OpenGaps(const PathSearch& search, std::uint32_t count)
+      : search_(search), by_version_(count + 1, 0), by_begin_(count + 1, 0) {}
+
+  // Goes on to point q. Points are visited in ascending order, none left out.
+  void advance(std::uint32_t q) {
+    const auto& ranges = search_.ranges_;
+    const auto& by_end = search_.by_end_;
+    for (; next_open_ < ranges.size() && ranges[next_open_].begin == q; ++next_open_) {
+      change(ranges[next_open_], ranges[next_open_].bytes);
+    }
+    for (; next_close_ < by_end.size() && ranges[by_end[next_close_]].end == q; ++next_close_) {
+      change(ranges[by_end[next_close_]], -ranges[by_end[next_close_]].bytes);
+    }
+  }
+  std::int64_t bytes() const { return bytes_; }
+  std::int64_t by_version(std::uint32_t p) const { return by_version_[p]; }
+  std::int64_t by_begin(std::uint32_t p) const { return by_begin_[p]; }
+
+ private:
+  void change(const PathRange& range, std::int64_t bytes) {
+    by_version_[range.version] += bytes;
+    by_begin_[range.begin] += bytes;
+    bytes_ += bytes;
+  }
+  const PathSearch& search_;
+  std::vector<std::int64_t> by_version_, by_begin_;
+  std::int64_t bytes_ = 0;
+  std::size_t next_open_ = 0, next_close_ = 0;
+};
+
+PathSearch::PathSearch(std::span<const PathPoint> points, std::span<const PathRange> ranges,
+                       std::span<const std::uint32_t> by_end, const SwapRates& rates, std::int32_t edge_span,
+                       Bytes budget)
+    : points_(points), ranges_(ranges), by_end_(by_end), rates_(rates), edge_span_(edge_span) {
+  excess_.reserve(points.size());
+  for (const PathPoint& point : points) {
+    excess_.push_back(std::max<std::int64_t>(0, (point.required - budget).value));
+  }
+}
+
+// Longest paths from point `first` to those before `end`; entry i is of point first + i.
+LongestPath PathSearch::search(std::uint32_t first, std::uint32_t end, const Weights& weights,
+                               std::span<const Shared> shared) const {
+  const auto link = [](Ppm weight, std::int64_t rate) {
+    return weight == kUnchanged ? Link{kNanosPerSecond, rate}
+                                : Link{kNanosPerSecond * weight, Wide{rate} * kUnchanged};
+  };
+  const Link out = link(weights.out, rates_.out), in = link(weights.in, rates_.in);
+  LongestPath result;
+  result.longest.assign(end - first, 0);
+  result.steps.resize(end - first);
+  auto& longest = result.longest;
+  OpenGaps open(*this, static_cast<std::uint32_t>(points_.size()));
+  for (std::uint32_t q = 0; q <= first; ++q) open.advance(q);
+  std::uint32_t low = first;  // of the points within the edge span of q
+  for (std::uint32_t q = first + 1; q < end; ++q) {
+    open.advance(q);
+    while (points_[q].op - points_[low].op > edge_span_ && low + 1 < q) ++low;
+    const std::int64_t compute = (points_[q].time - points_[q - 1].time).value;
+    std::int64_t best = longest[q - 1 - first] +
+                        (weights.compute == kUnchanged
+                             ? compute
+                             : static_cast<std::int64_t>(Wide{compute} * weights.compute / kUnchanged));
+    PathStep step{q - 1, ChainKind::compute, 0, 0};
+    if (const std::int64_t away = excess_[q]; away > 0 && weights.out > 0) {
+      std::int64_t y = open.bytes() - open.by_version(q);
+      for (std::uint32_t p = q; p-- > low;) {
+        const std::int64_t bytes = away - y;
+        if (bytes > 0 && out.exceeds(bytes, best - longest[p - first])) {
+          best = longest[p - first] + out.time(bytes);
+          step = {p, ChainKind::out, bytes, 0};
+        }
+        y -= open.by_version(p);
+      }
+    }
+    if (weights.in > 0) {
+      std::int64_t x = open.bytes() - open.by_begin(q);
+      for (std::uint32_t p = q; p-- > low;) {
+        const std::int64_t bytes = excess_[p] - x;
+        if (bytes > 0 && in.exceeds(bytes, best - longest[p - first])) {
+          best = longest[p - first] + in.time(bytes);
+          step = {p, ChainKind::in, bytes, 0};
+        }
+        x -= open.by_begin(p);
+      }
+    }
+    for (const Shared& edges : shared) {
+      if (edges.start < first || edges.start >= q || q - edges.start > edges.time.size()) continue;
+      const std::uint32_t i = q - edges.start - 1;
+      if (longest[edges.start - first] + edges.time[i] <= best) continue;
+      best = longest[edges.start - first] + edges.time[i];
+      step = {edges.start, ChainKind::shared, edges.out[i], edges.in[i]};
+    }
+    longest[q - first] = best;
+    result.steps[q - first] = step;
+  }
+  return result;
+}
+
+std::uint32_t PathSearch::span_end(std::uint32_t first) const {
+  std::uint32_t end = first + 1;
+  while (end < points_.size() && points_[end].op - points_[first].op <= edge_span_) ++end;
+  return end;
+}
+
+// Shared edges from `start`. The bytes of one direction count over the whole edge at `slowdown`; within it, a
+// path on which the other direction counts in full and everything else by what is left.
+PathSearch::Shared PathSearch::share(std::uint32_t start, bool whole_out, Ppm slowdown) const {
+  const std::uint32_t end = span_end(start);
+  Weights weights{kUnchanged - slowdown, kUnchanged - slowdown, kUnchanged - slowdown};
+  (whole_out ? weights.in : weights.out) = kUnchanged;
+  const LongestPath inner = search(start, end, weights, {});
+  const ChainKind full = whole_out ? ChainKind::in : ChainKind::out;
+  const Link whole{kNanosPerSecond * slowdown, Wide{whole_out ? rates_.out : rates_.in} * kUnchanged};
+
+  Shared result{start, {}, {}, {}};
+  std::vector<std::int64_t> full_bytes(end - start, 0);  // on the inner path to each point
+  OpenGaps open(*this, static_cast<std::uint32_t>(points_.size()));
+  for (std::uint32_t q = 0; q <= start; ++q) open.advance(q);
+  for (std::uint32_t q = start + 1; q < end; ++q) {
+    open.advance(q);
+    const PathStep& step = inner.steps[q - start];
+    full_bytes[q - start] = full_bytes[step.from - start] + (step.kind == full ? step.bytes : 0);
+    std::int64_t forced = whole_out ? excess_[q] : excess_[start];
+    if (forced > 0) {
+      for (std::uint32_t p = 0; p <= start; ++p) forced -= whole_out ? open.by_version(p) : open.by_begin(p);
+    }
+    forced = std::max<std::int64_t>(forced, 0);
+    result.time.push_back(inner.longest[q - start] + whole.time(forced));
+    result.out.push_back(whole_out ? forced : full_bytes[q - start]);
+    result.in.push_back(whole_out ? full_bytes[q - start] : forced);
+  }
+  return result;
+}
+
+// From where the plain path moves bytes in the direction that the other one slows down.
+std::vector<PathSearch::Shared> PathSearch::shared_edges(const LongestPath& plain) const {
+  const Ppm in_slows = slowdown_of(rates_.in_beside_out, rates_.out_beside_in);
+  const Ppm out_slows = slowdown_of(rates_.out_beside_in, rates_.in_beside_out);
+  std::vector<Shared> result;
+  if (in_slows == 0 && out_slows == 0) return result;
+  for (auto q = static_cast<std::uint32_t>(points_.size()) - 1; q > 0; q = plain.steps[q].from) {
+    const PathStep& step = plain.steps[q];
+    if (step.kind == ChainKind::in && in_slows > 0) result.push_back(share(step.from, true, in_slows));
+    if (step.kind == ChainKind::out && out_slows > 0) result.push_back(share(step.from, false, out_slows));
+  }
+  return result;
+}
+
+LongestPath PathSearch::run() const {
+  const auto n = static_cast<std::uint32_t>(points_.size());
+  LongestPath plain = search(0, n, {}, {});
+  const std::vector<Shared> shared = shared_edges(plain);
+  return shared.empty() ? plain : search(0, n, {}, shared);
+}
+
+}  // namespace swaplab
