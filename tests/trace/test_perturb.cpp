@@ -54,12 +54,53 @@ const std::vector<Case>& cases() {
       {"gpt_varied", "accumulation:count=4@3"},
       {"moe", "accumulation:count=2@2"},
       {"resnet50_b256", "accumulation:count=2"},
+      {"gpt_small", "layer_drop:block=1"},
+      {"gpt2_medium", "layer_drop:rate=0.3"},
+      {"resnet50_b256", "layer_drop:rate=0.5"},
+      {"moe", "layer_drop:block=2"},
+      {"gpt_varied", "early_exit:layers=1@3,4"},
+      {"gpt2_medium", "early_exit:layers=20@1"},
+      {"gpt_small", "frozen"},
+      {"gpt2_medium", "frozen:what=all@1"},
+      {"resnet50_b256", "frozen@2"},
+      {"gpt_varied", "frozen@4"},
+      {"moe", "frozen@3"},
+      {"gpt_small", "recompute"},
+      {"gpt2_medium", "recompute:every=2"},
+      {"resnet50_b256", "recompute@1"},
+      {"moe", "recompute@1"},
+      {"gpt_varied", "recompute@3"},
+      {"gpt_small", "fuse"},
+      {"resnet50_b256", "fuse@2"},
+      {"moe", "fuse@2"},
+      {"gpt_small", "unfuse"},
+      {"gpt2_medium", "unfuse"},
+      {"gpt_small", "sequence_length:to=96@1-2"},
+      {"gpt2_medium", "sequence_length:to=1536@1"},
+      {"moe", "sequence_length:to=96@2"},
+      {"gpt_small", "batch_size:to=3@3"},
+      {"gpt2_medium", "batch_size:to=5@2"},
+      {"resnet50_b256", "batch_size:to=100@2"},
+      {"moe", "batch_size:to=17@1"},
+      {"moe", "moe_routing:shift=0.5"},
+      {"moe", "moe_routing:shift=0,idle=2@2"},
   };
   return list;
 }
 
 std::string with_schedule(const std::string& request, const std::string& schedule) {
   return request.substr(0, request.find('@')) + "@" + schedule;
+}
+
+std::int64_t model_bytes_at_end(const Trace& trace) {
+  std::int64_t sum = 0;
+  for (std::uint32_t s = 0; s < trace.storages.size(); ++s) {
+    const StorageClass cls = trace.storages.cls[s];
+    const bool model =
+        cls == StorageClass::parameter || cls == StorageClass::optimizer_state || cls == StorageClass::buffer;
+    if (model && trace.storages.death_gap[s] == kNever) sum += trace.storages.bytes[s].value;
+  }
+  return sum;
 }
 
 TEST_CASE("every kind is covered by a case") {
@@ -74,34 +115,40 @@ TEST_CASE("every kind is covered by a case") {
 
 TEST_CASE("a perturbed trace is valid, its marks are exact, and equal seeds give equal traces") {
   for (const Case& c : cases()) {
-    CAPTURE(c.trace);
-    CAPTURE(c.request);
+    CAPTURE(std::string(c.trace));
+    CAPTURE(std::string(c.request));
     const Trace& before = bundled(c.trace);
     PerturbationReport report;
     const Trace after = perturbed(before, {c.request}, 7, &report);
     const TraceReport examined = examine_trace(after);
     CHECK_MESSAGE(examined.problems.empty(), (examined.problems.empty() ? "" : examined.problems[0]));
     CHECK(report.applied.at(0).changed > 0);
-    CHECK_FALSE(report.marks.empty());
+    REQUIRE_FALSE(report.marks.empty());
     CHECK(trace_hash(after) != trace_hash(before));
     check_marks(before, after);
     CHECK(trace_hash(perturbed(before, {c.request}, 7)) == trace_hash(after));
-    // What lives at the end is what lived at the end: nothing leaks, nothing of the model is lost.
-    if (std::string(c.request).find("accumulation") == std::string::npos)
-      CHECK(after.live_bytes == before.live_bytes);
+    // What lives at the end is what lived at the end: nothing leaks, nothing of the model is lost. Gradients
+    // of the last iteration may be missing where the perturbation takes them away. (State of an expert that
+    // is first used in the last iteration is not needed by a later one.)
+    if (std::string(c.trace) != "moe") CHECK(model_bytes_at_end(after) == model_bytes_at_end(before));
+    CHECK(after.live_bytes.value <= before.live_bytes.value);
+    const std::string kind(report.marks.front().kind);
+    const bool takes_gradients =
+        kind == "layer_drop" || kind == "early_exit" || kind == "frozen" || kind == "moe_routing";
+    if (!takes_gradients) CHECK(after.live_bytes.value == before.live_bytes.value);
   }
 }
 
 TEST_CASE("rate 0 is the identity, header included") {
   for (const Case& c : cases()) {
-    CAPTURE(c.request);
+    CAPTURE(std::string(c.request));
     const Trace& before = bundled(c.trace);
     const Trace after = perturbed(before, {with_schedule(c.request, "rate=0")}, 7);
     CHECK(trace_hash(after) == trace_hash(before));
     CHECK(after.header.extra_json == before.header.extra_json);
   }
   for (const char* kind : {"insert", "delete", "reorder", "elide", "extra"}) {
-    CAPTURE(kind);
+    CAPTURE(std::string(kind));
     const Trace after = perturbed(bundled("gpt_varied"), {std::string(kind) + ":rate=0"}, 7);
     CHECK(trace_hash(after) == trace_hash(bundled("gpt_varied")));
   }
@@ -192,6 +239,144 @@ TEST_CASE("repeating a micro-batch gives the recorded accumulation") {
   CHECK(d.name_edits <= 4);
   CHECK(one.iterations[1].end_op - one.iterations[1].first_op <
         varied.iterations[1].end_op - varied.iterations[1].first_op);
+}
+
+struct MicroRange {
+  std::uint32_t first, end;
+};
+std::vector<MicroRange> micro_ranges(const Trace& trace, const Iteration& iteration) {
+  std::vector<MicroRange> ranges;
+  for (std::uint32_t gap = iteration.first_op; gap <= iteration.end_op; ++gap) {
+    for (const Event& event : trace.gap(gap)) {
+      if (event.kind != EventKind::mark) continue;
+      if (trace.marks[event.arg].kind == MarkKind::micro_begin) ranges.push_back({gap, gap});
+      if (trace.marks[event.arg].kind == MarkKind::micro_end && !ranges.empty()) ranges.back().end = gap;
+    }
+  }
+  return ranges;
+}
+
+// Every operator: signature, FLOP, bytes read and written, and the storages that it makes.
+void check_same_work(const Trace& a, MicroRange in_a, const Trace& b, MicroRange in_b) {
+  REQUIRE(in_a.end - in_a.first == in_b.end - in_b.first);
+  const auto made = [](const Trace& t, std::uint32_t op) {
+    std::vector<std::int64_t> bytes;
+    for (const Event& event : t.gap(op)) {
+      if (event.kind == EventKind::alloc_op) bytes.push_back(t.storages.bytes[event.arg].value);
+    }
+    return bytes;
+  };
+  for (std::uint32_t i = 0; i < in_a.end - in_a.first; ++i) {
+    const std::uint32_t x = in_a.first + i, y = in_b.first + i;
+    CAPTURE(i);
+    const std::uint32_t sx = index(a.ops.signature[x]), sy = index(b.ops.signature[y]);
+    CHECK(a.op_name(x) == b.op_name(y));
+    CHECK(std::string(a.names[a.signatures.detail[sx]]) == std::string(b.names[b.signatures.detail[sy]]));
+    CHECK(a.signatures.flop[sx] == b.signatures.flop[sy]);
+    CHECK(a.signatures.read[sx].value == b.signatures.read[sy].value);
+    CHECK(a.signatures.written[sx].value == b.signatures.written[sy].value);
+    CHECK(made(a, x) == made(b, y));
+  }
+}
+
+TEST_CASE("another sequence length gives exactly what the recorder saw at that length") {
+  const Trace& varied = bundled("gpt_varied");  // iterations 4 and 7 have lengths 128, 96 and 64, 128
+  const auto recorded = micro_ranges(varied, varied.iterations[7]);
+  const Trace longer = perturbed(varied, {"sequence_length:to=128@4"});
+  check_same_work(longer, micro_ranges(longer, longer.iterations[4])[1], varied, recorded[1]);
+  const Trace shorter = perturbed(varied, {"sequence_length:to=64@4"});
+  check_same_work(shorter, micro_ranges(shorter, shorter.iterations[4])[0], varied, recorded[0]);
+  // Validation iterations 2, 5 and 8 have lengths 128, 64 and 96.
+  const Trace validation = perturbed(varied, {"sequence_length:to=96@2"});
+  check_same_work(validation, micro_ranges(validation, validation.iterations[2])[0], varied,
+                  micro_ranges(varied, varied.iterations[8])[0]);
+}
+
+TEST_CASE("there and back again is the identity of every operator") {
+  struct Change {
+    const char *trace, *there, *back;
+  };
+  for (const Change& c : {Change{"gpt_small", "batch_size:to=12@1", "batch_size:to=4@1"},
+                          Change{"gpt2_medium", "batch_size:to=11@1", "batch_size:to=8@1"},
+                          Change{"gpt2_medium", "sequence_length:to=777@1", "sequence_length:to=1024@1"},
+                          Change{"resnet50_b256", "batch_size:to=7@1", "batch_size:to=256@1"}}) {
+    CAPTURE(std::string(c.there));
+    const Trace& before = bundled(c.trace);
+    const Trace after = perturbed(before, {c.there, c.back});
+    const Iteration& a = before.iterations[1];
+    const Iteration& b = after.iterations[1];
+    check_same_work(before, {a.first_op, a.end_op}, after, {b.first_op, b.end_op});
+  }
+}
+
+TEST_CASE("a sequence as long as a head is wide is not guessed at") {
+  try {
+    perturbed(bundled("gpt_varied"), {"sequence_length:to=96@1"});
+    FAIL("no error");
+  } catch (const Error& error) {
+    CHECK(std::string(error.what()).find("cannot be told from other dimensions") != std::string::npos);
+  }
+  CHECK_THROWS_AS(perturbed(bundled("resnet50_b256"), {"sequence_length:to=96"}), Error);
+}
+
+Bytes peak_of(const Trace& trace, std::size_t iteration) {
+  return examine_trace(trace).iterations[iteration].peak_bytes;
+}
+
+TEST_CASE("recomputation lowers the peak and adds phase R") {
+  const Trace& before = bundled("gpt2_medium");
+  const Trace after = perturbed(before, {"recompute"});
+  CHECK(peak_of(after, 1).value * 10 < peak_of(before, 1).value * 7);
+  std::uint32_t again = 0;
+  for (const Phase phase : after.ops.phase) again += phase == Phase::recompute ? 1 : 0;
+  CHECK(again > 3000);
+}
+
+TEST_CASE("frozen matrices need fewer activations, no gradients and no steps") {
+  const Trace& before = bundled("gpt2_medium");
+  const Trace after = perturbed(before, {"frozen:what=all@1-2"});
+  CHECK(peak_of(after, 1) < peak_of(before, 1));
+  const Iteration& it = after.iterations[1];
+  for (std::uint32_t op = it.first_op; op < it.end_op; ++op) {
+    for (const StorageId s : after.written(op)) {
+      CHECK(after.storages.cls[index(s)] != StorageClass::parameter);
+      CHECK(after.storages.cls[index(s)] != StorageClass::optimizer_state);
+    }
+  }
+}
+
+TEST_CASE("a dropped layer leaves no operator on its parameters") {
+  const Trace after = perturbed(bundled("gpt_small"), {"layer_drop:block=1@2"});
+  const auto on_block = [&](const Iteration& it) {
+    std::uint32_t count = 0;
+    for (std::uint32_t op = it.first_op; op < it.end_op; ++op) {
+      for (const StorageId s : after.inputs(op)) {
+        count += after.names[after.storages.name[index(s)]].starts_with("blocks.1.") ? 1 : 0;
+      }
+    }
+    return count;
+  };
+  CHECK(on_block(after.iterations[1]) > 0);
+  CHECK(on_block(after.iterations[2]) == 0);
+}
+
+TEST_CASE("rerouting keeps the tokens of a layer") {
+  const Trace& before = bundled("moe");
+  const Trace after = perturbed(before, {"moe_routing:shift=0.6,idle=1@2"}, 11);
+  const auto tokens = [](const Trace& t, const Iteration& it) {
+    std::int64_t sum = 0;
+    for (std::uint32_t op = it.first_op; op < it.end_op; ++op) {
+      if (t.op_name(op) != "aten.nonzero.default" || t.ops.phase[op] != Phase::forward) continue;
+      for (const StorageId s : t.outputs(op)) sum += t.storages.bytes[index(s)].value;
+    }
+    return sum;
+  };
+  CHECK(tokens(after, after.iterations[2]) == tokens(before, before.iterations[2]));
+  const SequenceDiff d =
+      diff_operators(before, operators_of(before.iterations[2]), after, operators_of(after.iterations[2]));
+  CHECK(d.name_edits > 100);  // three idle experts, forward, backward and optimizer
+  CHECK(d.name_cosine_ppm > 999'000);
+  CHECK(d.signature_edits > 500);
 }
 
 TEST_CASE("requests that cannot be parsed say what was expected") {

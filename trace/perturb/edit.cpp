@@ -337,7 +337,7 @@ class EditableTrace::Emitter {
           if (made_next(items, i)) alloc(StorageId{item.arg}, false);
           break;
         case ItemKind::external:
-          if (state_[item.arg] == State::unborn && (last_use_[item.arg] >= 0 || never_used(item.arg)))
+          if (state_[item.arg] == State::unborn && (last_use_[item.arg] >= 0 || stays_unused(item.arg)))
             alloc(StorageId{item.arg}, true);
           break;
         case ItemKind::free:
@@ -375,9 +375,10 @@ class EditableTrace::Emitter {
     return false;
   }
 
-  // In the recording already, which is no reason to leave it out.
-  bool never_used(std::uint32_t s) const {
-    return s < edit_.source_.storages.size() && edit_.storages_[s].last_order < 0;
+  // Unused in the recording already, or part of the model: no reason to leave it out.
+  bool stays_unused(std::uint32_t s) const {
+    const bool recorded = s < edit_.source_.storages.size();
+    return recorded && (edit_.storages_[s].last_order < 0 || edit_.is_model_state(StorageId{s}));
   }
 
   void alloc(StorageId s, bool external) {

@@ -192,7 +192,8 @@ PerturbationRequest parse_perturbation(std::string_view text) {
 namespace {
 
 void check_numbers(const EditableTrace& edit, const PerturbationRequest& request) {
-  for (const auto& [first, last] : request.schedule.ranges()) {
+  for (const auto& range : request.schedule.ranges()) {
+    const std::int64_t first = range.first, last = range.second;
     const bool found = std::any_of(
         edit.iterations.begin(), edit.iterations.end(),
         [&](const EditIteration& i) { return !i.inserted && i.number >= first && i.number <= last; });

@@ -62,8 +62,8 @@ Field<Params> share_field(std::string name, std::int64_t Params::*ppm, std::int6
           [=](const Params& p) { return share_text(p.*ppm); }};
 }
 template <class Params>
-Field<Params> choice_field(std::string name, std::string Params::*member, std::vector<std::string> choices,
-                           std::string description) {
+Field<Params> choice_field(std::string name, std::string Params::*member,
+                           const std::vector<std::string>& choices, std::string description) {
   std::string range;
   for (const std::string& choice : choices) range += (range.empty() ? "" : "|") + choice;
   return {std::move(name), range, std::move(description),

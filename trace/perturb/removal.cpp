@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <string>
+#include <utility>
 
 #include "trace/error.hpp"
 #include "trace/perturb/shapes.hpp"
@@ -72,10 +73,18 @@ void Removal::find_frozen_gradients() {
 
 void Removal::forward_pass() {
   bool optimizer = false;
+  std::uint32_t micro_batch = 0;  // its first node
+  Phase before = Phase::unknown;
   for (std::uint32_t node = 0; node < flow_.nodes.size(); ++node) {
+    const Phase phase = std::exchange(before, op(node).phase);
+    if (op(node).phase == Phase::backward && phase != Phase::backward && phase != Phase::recompute)
+      passed_over_ = unread_parameters(micro_batch, node);
+    if (op(node).phase == Phase::forward && phase != Phase::forward && phase != Phase::data)
+      micro_batch = node;
+    if (op(node).phase == Phase::data && phase != Phase::data) micro_batch = node;
     if (op(node).phase == Phase::optimizer && !optimizer) {
       optimizer = true;
-      find_orphans(node);
+      for (const std::uint32_t p : unread_parameters(0, node)) orphans_.insert(p);
     }
     visit(node);
   }
@@ -84,6 +93,10 @@ void Removal::forward_pass() {
 void Removal::visit(std::uint32_t node) {
   const EditOp& o = op(node);
   if (seeds_.count(node) != 0) return kill(node);
+  if (o.phase == Phase::backward && !is_view(node) &&
+      std::any_of(o.in.begin(), o.in.end(), [&](StorageId s) { return passed_over_.count(index(s)) != 0; })) {
+    return kill(node);
+  }
   if (o.phase == Phase::optimizer && !orphans_.empty() &&
       !is_list_operator(edit_.op_name(flow_.nodes[node].op)) &&
       std::any_of(o.in.begin(), o.in.end(), [&](StorageId s) { return on_orphan(s); })) {
@@ -117,7 +130,7 @@ void Removal::visit(std::uint32_t node) {
     return shorten(node, lost_in, lost_out);
   }
   if (any) {
-    if (!survives_as_sum(node)) kill(node);
+    if (!survives_as_sum(node) && !makes_state_nonetheless(node, lost_in)) kill(node);
     return;
   }
   // Some results are not wanted.
@@ -147,6 +160,26 @@ bool Removal::survives_as_sum(std::uint32_t node) {
   return false;
 }
 
+// State that later iterations use, made from a gradient that is gone (SGD's first step): made from the
+// parameter itself instead, which has its size.
+bool Removal::makes_state_nonetheless(std::uint32_t node, const std::vector<bool>& lost_in) {
+  const auto made = flow_.made(edit_, node);
+  if (made.size() != 1 || !edit_.used_after(made[0], iteration_)) return false;
+  for (const std::uint32_t p : orphans_) {
+    const StorageId parameter{p};
+    if (edit_.bytes(parameter) != edit_.bytes(made[0]) || !is_state_of(made[0], parameter)) continue;
+    EditOp changed = op(node);
+    for (std::size_t i = 0; i < changed.in.size(); ++i) {
+      if (!lost_in[i]) continue;
+      lost_uses_[index(changed.in[i])].push_back(node);
+      changed.in[i] = parameter;
+    }
+    changed_.insert_or_assign(node, std::move(changed));
+    return true;
+  }
+  return false;
+}
+
 void Removal::kill(std::uint32_t node) {
   if (killed_[node] != 0) return;
   killed_[node] = 1;
@@ -165,17 +198,19 @@ void Removal::kill(std::uint32_t node) {
   for (const StorageId s : op(node).in) lost_uses_[index(resolve(s))].push_back(node);
 }
 
-// Parameters whose every reader in forward and backward is gone.
-void Removal::find_orphans(std::uint32_t first_optimizer_node) {
+// Parameters that nodes of the range read, but none that is left.
+std::unordered_set<std::uint32_t> Removal::unread_parameters(std::uint32_t first, std::uint32_t end) const {
+  std::unordered_set<std::uint32_t> unread;
   for (const auto& [id, uses] : flow_.storages) {
     if (edit_.storage_class(StorageId{id}) != StorageClass::parameter) continue;
     bool lost = false, read = false;
     for (const std::uint32_t node : uses.by) {
-      if (node >= first_optimizer_node || is_view(node)) continue;
+      if (node < first || node >= end || is_view(node)) continue;
       (killed_[node] != 0 ? lost : read) = true;
     }
-    if (lost && !read) orphans_.insert(id);
+    if (lost && !read) unread.insert(id);
   }
+  return unread;
 }
 
 // The parameter itself, or optimizer state named after it ("<parameter>.exp_avg").
@@ -183,12 +218,14 @@ bool Removal::on_orphan(StorageId s) const {
   if (orphans_.empty()) return false;
   if (orphans_.count(index(s)) != 0) return true;
   if (edit_.storage_class(s) != StorageClass::optimizer_state) return false;
-  const std::string_view name = edit_.storage_name(s);
-  return std::any_of(orphans_.begin(), orphans_.end(), [&](std::uint32_t p) {
-    const std::string_view parameter = edit_.storage_name(StorageId{p});
-    return !parameter.empty() && name.size() > parameter.size() && name.starts_with(parameter) &&
-           name[parameter.size()] == '.' && name.find('.', parameter.size() + 1) == std::string_view::npos;
-  });
+  return std::any_of(orphans_.begin(), orphans_.end(),
+                     [&](std::uint32_t p) { return is_state_of(s, StorageId{p}); });
+}
+
+bool Removal::is_state_of(StorageId state, StorageId parameter) const {
+  const std::string_view name = edit_.storage_name(state), of = edit_.storage_name(parameter);
+  return !of.empty() && name.size() > of.size() && name.starts_with(of) && name[of.size()] == '.' &&
+         name.find('.', of.size() + 1) == std::string_view::npos;
 }
 
 void Removal::cleanup() {

@@ -2,7 +2,8 @@
 //
 // 1. An operator that reads a value which is gone goes too. Exceptions: a sum of a lost and a living value
 //    is the living one; a list operator (foreach, fused) loses the arguments.
-// 2. In the optimizer, operators on a parameter that no operator reads any more go, as PyTorch passes over
+// 2. A backward operator on a parameter that the forward pass of its micro-batch has passed over goes.
+//    In the optimizer, operators on a parameter that no operator reads any more go, as PyTorch passes over
 //    parameters without gradient. What makes state that a later iteration uses stays.
 // 3. An operator whose results all lost their last use goes; a result of several is dropped singly.
 // 4. Views directly before an operator that goes, on its arguments only, go with it.
@@ -54,9 +55,11 @@ class Removal {
   void forward_pass();
   void visit(std::uint32_t node);
   bool survives_as_sum(std::uint32_t node);
+  bool makes_state_nonetheless(std::uint32_t node, const std::vector<bool>& lost_in);
   void kill(std::uint32_t node);
-  void find_orphans(std::uint32_t first_optimizer_node);
+  std::unordered_set<std::uint32_t> unread_parameters(std::uint32_t first, std::uint32_t end) const;
   bool on_orphan(StorageId s) const;
+  bool is_state_of(StorageId state, StorageId parameter) const;
   void cleanup();
   void shorten(std::uint32_t node, const std::vector<bool>& lost_in, const std::vector<bool>& lost_out);
   void take_views();
@@ -67,6 +70,7 @@ class Removal {
   const std::size_t iteration_;
   const Dataflow flow_;
   std::unordered_set<std::uint32_t> seeds_, dropped_, unreadable_, frozen_, orphans_;
+  std::unordered_set<std::uint32_t> passed_over_;  // parameters of this micro-batch's backward pass
   std::unordered_map<std::uint32_t, StorageId> substitutes_;
   Phase cleanup_phase_ = Phase::unknown;               // all
   std::unordered_set<std::uint32_t> dead_;             // storages that are not made any more
