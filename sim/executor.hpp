@@ -80,6 +80,14 @@ class Executor final : public View, public Actions {
   std::uint32_t last_use(Slot s) const override { return slots_[index(s)].last_use; }
   Slot oldest() const override { return Slot{oldest_}; }
   Slot newer(Slot s) const override { return Slot{slots_[index(s)].newer}; }
+  NameId op_name(std::uint32_t op) const override { return seen(op), program_.name[op]; }
+  SigId op_signature(std::uint32_t op) const override { return seen(op), program_.signature[op]; }
+  Phase op_phase(std::uint32_t op) const override { return seen(op), program_.phase[op]; }
+  std::span<const Access> operands(std::uint32_t op) const override {
+    return seen(op), program_.accesses_of(op);
+  }
+  std::string_view name_text(NameId name) const override { return program_.names[name]; }
+  Nanos last_iteration_time() const override { return device_.last_iteration_time(); }
   const Program& program() const override { return need(Needs::future, "the future"), program_; }
   const AccessIndex& accesses() const override { return need(Needs::future, "the future"), access_index_; }
   std::uint32_t next_use(Slot s) const override {
@@ -96,7 +104,12 @@ class Executor final : public View, public Actions {
   void evict(Slot slot) override;
   void copy_out(Slot slot) override;
   bool prefetch(Slot slot) override;
+  void release(Slot slot) override;
+  void wait_for_copies_out() override {
+    device_.host_wait(out_lane_, device_.issued(out_lane_), Stall::memory);
+  }
   void spend_host_time(Nanos time) override { device_.host_spend(time, Stall::policy); }
+  void spend_profiling_time(Nanos time) override { device_.host_spend(time, Stall::profiling); }
 
  private:
   struct SlotState {                          // one cache line
@@ -125,6 +138,7 @@ class Executor final : public View, public Actions {
   void hand_on(Slot slot);
   void cancel_eviction(Slot slot);
   bool release_oldest_outgoing();
+  void hand_on_outgoing(Slot slot);
   void require_host_block(Slot slot);
   void wait(std::uint16_t lane, std::uint16_t on, Ticket ticket);
   void order_after(std::uint16_t on, Ticket ticket);
@@ -136,6 +150,13 @@ class Executor final : public View, public Actions {
     if (!has(needs_, one)) {
       throw Error(ErrorKind::policy,
                   std::string("the policy asked for ") + what + ", which it did not declare to need");
+    }
+  }
+  void seen(std::uint32_t op) const {
+    need(Needs::op_stream, "operators as they run");
+    if (op > op_ || op >= program_.op_count()) {
+      throw Error(ErrorKind::policy, "the policy asked for operator " + std::to_string(op) + " at operator " +
+                                         std::to_string(op_) + ": it has not run yet");
     }
   }
   void append_recent(std::uint32_t s) {

@@ -303,14 +303,28 @@ bool Executor<Device, Memory>::release_oldest_outgoing() {
     if (release_rule_ == ReleaseRule::event_polled && !device_.query(out_lane_, state.out_ticket)) {
       device_.host_wait(out_lane_, state.out_ticket, Stall::memory);
     }
-    const Ticket copied = state.out_ticket;
-    outgoing_bytes_ -= size(slot);
-    state.residency = Residency::host;
-    hand_on(slot);
-    state.out_ticket = copied;  // a copy back must not overtake it
+    hand_on_outgoing(slot);
     return true;
   }
   return false;
+}
+
+template <class Device, class Memory>
+void Executor<Device, Memory>::hand_on_outgoing(Slot slot) {
+  SlotState& state = slots_[index(slot)];
+  const Ticket copied = state.out_ticket;
+  outgoing_bytes_ -= size(slot);
+  state.residency = Residency::host;
+  hand_on(slot);
+  state.out_ticket = copied;  // a copy back must not overtake it
+}
+
+template <class Device, class Memory>
+void Executor<Device, Memory>::release(Slot slot) {
+  const SlotState& state = slots_[index(slot)];
+  if (state.residency != Residency::outgoing) return;
+  wait(program_.home_stream[index(slot)], out_lane_, state.out_ticket);
+  hand_on_outgoing(slot);  // its entry in outgoing_ goes stale
 }
 
 // Device bytes for `slot`, in program order: free bytes, then bytes of evicted storages, then what

@@ -2,11 +2,14 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "sim/machine.hpp"
 #include "sim/program.hpp"
+#include "trace/error.hpp"
 
 namespace swaplab {
 
@@ -19,6 +22,7 @@ enum class Needs : std::uint8_t {
   op_times = 2,    // device time of single operators
   link_model = 4,  // transfer times of the machine
   op_events = 8,   // Policy::before_op is called for each operator
+  op_stream = 16,  // operators as they run: name, signature, phase, operands; nothing of later ones
 };
 constexpr Needs operator|(Needs a, Needs b) {
   return static_cast<Needs>(static_cast<unsigned>(a) | static_cast<unsigned>(b));
@@ -45,6 +49,11 @@ enum class ReleaseRule : std::uint8_t {
   event_polled,  // record_stream: bytes return when the host sees the copy's event complete
 };
 
+// A view or device that does not implement the part of the interface that only online policies use.
+[[noreturn]] inline void not_offered(const char* what) {
+  throw Error(ErrorKind::policy, std::string(what) + ": not offered here");
+}
+
 // Read-only snapshot of a run, O(1) per query.
 class View {
  public:
@@ -70,6 +79,17 @@ class View {
   virtual Slot oldest() const = 0;
   virtual Slot newer(Slot) const = 0;
 
+  // Needs::op_stream; `op` <= position(), else Error(policy). What operator hooks and the module, grad_fn
+  // and optimizer hooks of a training framework tell.
+  virtual NameId op_name(std::uint32_t) const { not_offered("operator names"); }
+  virtual SigId op_signature(std::uint32_t) const { not_offered("operator signatures"); }
+  virtual Phase op_phase(std::uint32_t) const { not_offered("operator phases"); }
+  virtual std::span<const Access> operands(std::uint32_t) const { not_offered("operands"); }
+  virtual std::string_view name_text(NameId) const { not_offered("operator names"); }
+  // Time of the newest iteration that the device has finished by now, as two events around it would
+  // measure it; -1 before the first.
+  virtual Nanos last_iteration_time() const { not_offered("iteration times"); }
+
   virtual const Program& program() const = 0;             // Needs::future
   virtual const AccessIndex& accesses() const = 0;        // Needs::future
   virtual std::uint32_t next_use(Slot) const = 0;         // Needs::future; kNever when none
@@ -90,8 +110,14 @@ class Actions {
   // Allocates device bytes and starts the copy back. False, without effect, when there is no room
   // (outgoing bytes count as room). No effect and true when it is on the device already.
   virtual bool prefetch(Slot) = 0;
-  // Host time that the policy's own work would take on the training process.
+  // Hands the device bytes of an evicted storage on now: the compute stream waits for its copy (the
+  // planned point that stands in for record_stream). No effect unless its residency is `outgoing`.
+  virtual void release(Slot) { not_offered("release"); }
+  // Blocks the host until every copy to the host that was submitted is complete (synchronous swapping).
+  virtual void wait_for_copies_out() { not_offered("wait_for_copies_out"); }
+  // Host time that the policy's own work would take on the training process: its decisions, its profiling.
   virtual void spend_host_time(Nanos) = 0;
+  virtual void spend_profiling_time(Nanos) { not_offered("spend_profiling_time"); }
 };
 
 enum class PlanAction : std::uint8_t { copy_out, evict, prefetch };

@@ -282,6 +282,13 @@ void VirtualDevice::take_snapshots() {
   }
 }
 
+Nanos VirtualDevice::last_iteration_time() {
+  advance(host_now_);
+  if (snapshots_.empty()) return Nanos{-1};
+  const Nanos before = snapshots_.size() < 2 ? Nanos{0} : snapshots_[snapshots_.size() - 2].time;
+  return snapshots_.back().time - before;
+}
+
 void VirtualDevice::finish() {
   advance(kInfinity);
   for (const Lane& lane : lanes_) {

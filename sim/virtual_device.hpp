@@ -83,6 +83,8 @@ class VirtualDevice {
   // Runs everything that was submitted to its end; afterwards snapshots() has one per iteration.
   void finish();
   const std::vector<Snapshot>& snapshots() const { return snapshots_; }
+  // Of the newest iteration that is complete at the host's present time; -1 before the first.
+  Nanos last_iteration_time();
 
  private:
   static constexpr std::int64_t kInfinity = std::numeric_limits<std::int64_t>::max();

@@ -171,6 +171,8 @@ std::vector<Parameter<P>> chameleon_parameters() {
       integer_parameter("detailed_ns", &P::detailed_ns, 0, 1'000'000,
                         "host time per operator of the detailed profiler"),
       integer_parameter("match_ns", &P::match_ns, 0, 1'000'000, "host time per operator of matching"),
+      integer_parameter("generate_ns", &P::generate_ns, 0, 1'000'000,
+                        "host time per operator of generating a plan"),
   };
 }
 

@@ -36,9 +36,9 @@ struct ChameleonParams {
   std::int64_t warmup_step = 2, stable_step = 3;
   // Executor.
   std::string match = "fuzzy", swap_out = "on", swap_in = "on", order = "lifo", release = "planned";
-  std::string passive_swap_out = "public", synchronous_oom = "on", oom_feedback = "on";
+  std::string passive_swap_out = "any", synchronous_oom = "on", oom_feedback = "on";
   // Host time of the system's own work, per operator.
-  std::int64_t light_ns = 20, detailed_ns = 400, match_ns = 100;
+  std::int64_t light_ns = 20, detailed_ns = 400, match_ns = 100, generate_ns = 100;
 
   ChameleonParams();  // the preset `scaled`
 };
