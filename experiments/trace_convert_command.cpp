@@ -14,15 +14,18 @@ int trace_convert_command(const Arguments& arguments) {
   po::options_description options("options");
   options.add_options()("help,h", "this text")(
       "output,o", po::value<std::string>(),
-      "file to write; format by extension (.jsonl, .jsonl.gz, .jsonl.zst)")(
+      "file to write; format by extension (.swt, .jsonl, .jsonl.gz, .jsonl.zst)")(
       "iterations", po::value<std::uint32_t>(), "continue the recording to this many iterations")(
       "file", po::value<std::vector<std::string>>(), "trace file (positional)");
   const po::variables_map values = parse_options(arguments, options, "file");
   if (values.count("help") != 0) {
     std::cout << "swaplab trace convert FILE -o OUT [--iterations N]\n\n"
                  "Writes the trace again in another format, complete or not at all.\n"
-                 "\nexample:\n  swaplab trace convert configs/traces/gpt_small.jsonl.gz -o gpt.jsonl.zst "
-                 "--iterations 20\n\n"
+                 "\n.swt is binary, checksummed and memory-mapped: it loads at memory speed, so keep long "
+                 "traces in it.\n"
+                 "\nexamples:\n  swaplab trace convert configs/traces/gpt_small.jsonl.gz -o gpt.jsonl.zst "
+                 "--iterations 20\n  swaplab trace convert configs/traces/gpt2_medium.jsonl.gz -o gpt2.swt "
+                 "--iterations 200\n\n"
               << options;
     return kExitOk;
   }

@@ -7,15 +7,11 @@
 #include <utility>
 
 #include "trace/error.hpp"
+#include "trace/iteration_marks.hpp"
+#include "trace/json_text.hpp"
 
 namespace swaplab {
 namespace {
-
-// The writer copies these texts into its records, so they must at least be one object on one line.
-bool is_object_text(std::string_view json) {
-  return json.size() >= 2 && json.front() == '{' && json.back() == '}' &&
-         json.find('\n') == std::string_view::npos;
-}
 
 constexpr std::int64_t kMax = std::numeric_limits<std::int64_t>::max();
 
@@ -92,8 +88,8 @@ struct TraceBuilder::Impl {
   std::vector<Saved> saved;
   std::vector<StorageId> saved_storages;
   std::vector<MemoryEvent> memory_events;
-  std::vector<Iteration> iterations;
-  bool in_iteration = false, in_micro = false;
+  IterationMarks marks_so_far;
+  JsonTexts json;
   Bytes live, peak;
 
   Impl() { intern(""); }
@@ -107,6 +103,7 @@ struct TraceBuilder::Impl {
 
   NameId intern(std::string_view text) {
     if (const auto found = name_ids.find(text); found != name_ids.end()) return found->second;
+    if (!is_utf8(text)) fail("a name is not UTF-8");
     const NameId id{row_of(name_ids.size(), "names")};
     name_chars.insert(name_chars.end(), text.begin(), text.end());
     name_offsets.push_back(name_chars.size());
@@ -177,55 +174,6 @@ struct TraceBuilder::Impl {
     written.insert(written.end(), storages.begin(), storages.end());
     written_begin.push_back(row_of(written.size(), "operator writes"));
   }
-
-  void open_or_close(MarkKind kind, std::string_view text, std::int64_t number) {
-    switch (kind) {
-      case MarkKind::iter_begin: {
-        if (in_iteration) {
-          fail("iteration " + std::to_string(number) + " begins inside iteration " +
-               std::to_string(iterations.back().number));
-        }
-        if (number < 0) fail("'iter_begin' needs an iteration number >= 0");
-        if (!iterations.empty() && number <= iterations.back().number) {
-          fail("iteration " + std::to_string(number) + " begins after iteration " +
-               std::to_string(iterations.back().number) + "; numbers must increase");
-        }
-        if (text != "train" && text != "val" && !text.empty()) {
-          fail("iteration kind '" + std::string(text) + "', expected \"train\" or \"val\"");
-        }
-        const auto iteration_kind = text == "val" ? IterationKind::validation : IterationKind::train;
-        iterations.push_back({number, iteration_kind, false, gap(), gap()});
-        in_iteration = true;
-        break;
-      }
-      case MarkKind::iter_end:
-        if (!in_iteration) fail("iteration " + std::to_string(number) + " ends, but none is open");
-        if (number >= 0 && number != iterations.back().number) {
-          fail("iteration " + std::to_string(number) + " ends inside iteration " +
-               std::to_string(iterations.back().number));
-        }
-        if (in_micro) {
-          fail("iteration " + std::to_string(iterations.back().number) + " ends inside a micro-batch");
-        }
-        iterations.back().end_op = gap();
-        in_iteration = false;
-        break;
-      case MarkKind::micro_begin:
-        if (in_micro) fail("micro-batch " + std::to_string(number) + " begins inside another one");
-        in_micro = true;
-        break;
-      case MarkKind::micro_end:
-        if (!in_micro) fail("micro-batch " + std::to_string(number) + " ends, but none is open");
-        in_micro = false;
-        break;
-      case MarkKind::step_skipped:
-        if (in_iteration) iterations.back().step_skipped = true;
-        break;
-      case MarkKind::phase:
-      case MarkKind::other:
-        break;
-    }
-  }
 };
 
 TraceBuilder::TraceBuilder() : impl_(std::make_unique<Impl>()) {}
@@ -234,10 +182,9 @@ TraceBuilder::TraceBuilder(TraceBuilder&&) noexcept = default;
 TraceBuilder& TraceBuilder::operator=(TraceBuilder&&) noexcept = default;
 
 void TraceBuilder::set_header(TraceHeader header) {
-  if (header.extra_json.empty()) header.extra_json = "{}";
-  if (!is_object_text(header.extra_json)) {
-    fail("header extras must be one JSON object without spaces and without the header's own fields, found " +
-         header.extra_json);
+  header.extra_json = impl_->json.canonical_extra(header.extra_json);
+  for (const std::string* text : {&header.torch, &header.source, &header.device, &header.model}) {
+    if (!is_utf8(*text)) fail("a text of the header is not UTF-8");
   }
   impl_->header = std::move(header);
 }
@@ -252,13 +199,10 @@ NameId TraceBuilder::intern(std::string_view text) {
 
 SigId TraceBuilder::add_signature(const Signature& signature) {
   Impl& b = *impl_;
-  if (!is_object_text(signature.detail)) {
-    fail("signature detail must be {\"in\":...,\"out\":...,\"attr\":...} (each optional, no spaces), found " +
-         std::string(signature.detail));
-  }
+  const std::string detail = b.json.canonical_detail(signature.detail);
   const SigId id{row_of(b.sig_name.size(), "signatures")};
   b.sig_name.push_back(b.intern(signature.name));
-  b.sig_detail.push_back(b.intern(signature.detail));
+  b.sig_detail.push_back(b.intern(detail));
   b.sig_flop.push_back(std::max<std::int64_t>(signature.flop, -1));
   b.sig_read.push_back(std::max(signature.read, Bytes{-1}));
   b.sig_written.push_back(std::max(signature.written, Bytes{-1}));
@@ -328,7 +272,8 @@ void TraceBuilder::free(StorageId storage) {
 
 void TraceBuilder::mark(MarkKind kind, std::string_view text, std::int64_t number, Nanos time) {
   Impl& b = *impl_;
-  b.open_or_close(kind, text, number);
+  if (kind == MarkKind::iter_begin && text.empty()) text = "train";
+  b.marks_so_far.add(kind, text, number, b.gap());
   b.add_event(EventKind::mark, b.marks.size(), "marks");
   b.marks.push_back({kind, b.intern(text), std::max<std::int64_t>(number, -1), std::max(time, Nanos{-1})});
 }
@@ -355,6 +300,10 @@ OpId TraceBuilder::op(const Op& op) {
   const OpId id{row_of(b.op_signature.size() + 1, "operators") - 1};
   if (index(op.signature) >= b.sig_name.size()) {
     fail(b.next_op() + " uses signature " + std::to_string(index(op.signature)) + ", which is not defined");
+  }
+  if (op.stream >= kMaxStreams) {
+    fail("stream " + std::to_string(op.stream) + " is out of range, expected 0 to " +
+         std::to_string(kMaxStreams - 1));
   }
   b.read_inputs(op.in);
   b.make_outputs(op.out);
@@ -392,10 +341,7 @@ Trace TraceBuilder::finish() {
     fail(b.label(StorageId{static_cast<std::uint32_t>(first - b.life.begin())}) +
          " is allocated for an operator that never comes");
   }
-  if (b.in_iteration) {
-    fail("the trace ends inside iteration " + std::to_string(b.iterations.back().number));
-  }
-  if (b.in_micro) fail("the trace ends inside a micro-batch");
+  b.marks_so_far.finish();
   if (b.header.extra_json.empty()) b.header.extra_json = "{}";
   b.gap_begin.push_back(static_cast<std::uint32_t>(b.events.size()));
 
@@ -417,7 +363,7 @@ Trace TraceBuilder::finish() {
   t.saved = take(b.saved);
   t.saved_storages = take(b.saved_storages);
   t.memory_events = take(b.memory_events);
-  t.iterations = std::move(b.iterations);
+  t.iterations = std::move(b.marks_so_far.iterations());
   t.peak_bytes = b.peak;
   t.live_bytes = b.live;
   impl_ = std::make_unique<Impl>();

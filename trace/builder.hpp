@@ -11,9 +11,13 @@
 
 namespace swaplab {
 
+constexpr std::uint16_t kMaxStreams = 64;  // streams are numbered 0 to kMaxStreams - 1
+
 // Every method throws Error(input) naming storage or operator when the step is impossible:
 // duplicate or unknown storage id, use or free of a dead storage, negative size, access rows that
-// are not subsets (`written` of `in`), id space exhausted, iteration marks that do not nest.
+// are not subsets (`written` of `in`), id space exhausted, iteration marks that do not nest, a stream out
+// of range, text that is not UTF-8, JSON texts (header extras, signature detail) that are not one object
+// with the keys they may have. JSON texts are stored in canonical spelling (no spaces).
 // Storage ids are dense and given by the builder; readers map file ids to them.
 class TraceBuilder {
  public:

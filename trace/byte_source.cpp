@@ -1,7 +1,5 @@
 #include "trace/byte_source.hpp"
 
-#include <fcntl.h>
-#include <unistd.h>
 #include <zlib.h>
 #include <zstd.h>
 
@@ -12,6 +10,7 @@
 #include <system_error>
 #include <vector>
 
+#include "trace/atomic_file.hpp"
 #include "trace/error.hpp"
 
 namespace swaplab {
@@ -141,6 +140,9 @@ std::string gzip(const std::string& text) {
 std::unique_ptr<ByteSource> open_byte_source(const std::string& path) {
   std::error_code code;
   if (std::filesystem::is_directory(path, code)) fail(path, "is a directory, expected a file");
+  // The magic bytes are read first and then read again, so the file must be one that can be rewound.
+  if (std::filesystem::exists(path, code) && !std::filesystem::is_regular_file(path, code))
+    fail(path, "is not a regular file; expected a file that can be read twice, not a pipe or device");
   File file(std::fopen(path.c_str(), "rb"));
   if (!file) fail(path, std::string("cannot open: ") + std::strerror(errno));
   unsigned char magic[4] = {};
@@ -165,30 +167,9 @@ std::string compress_for(const std::string& path, std::string text) {
 }
 
 void write_file_atomically(const std::string& path, const std::string& content) {
-  const std::string temporary = path + ".partial-" + std::to_string(::getpid());
-  const auto fail_output = [&](const char* what) {
-    const std::string reason = std::strerror(errno);
-    ::unlink(temporary.c_str());
-    throw Error(ErrorKind::output, path + ": " + what + ": " + reason);
-  };
-  const int file = ::open(temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
-  if (file < 0) fail_output("cannot write");
-  std::size_t done = 0;
-  while (done < content.size()) {
-    const ssize_t count = ::write(file, content.data() + done, content.size() - done);
-    if (count < 0 && errno == EINTR) continue;
-    if (count <= 0) {
-      ::close(file);
-      fail_output("cannot write");
-    }
-    done += static_cast<std::size_t>(count);
-  }
-  if (::fsync(file) != 0 && errno != EINVAL && errno != EROFS) {
-    ::close(file);
-    fail_output("cannot write");
-  }
-  if (::close(file) != 0) fail_output("cannot write");
-  if (::rename(temporary.c_str(), path.c_str()) != 0) fail_output("cannot rename into place");
+  AtomicFile file(path);
+  file.append(content.data(), content.size());
+  file.commit();
 }
 
 }  // namespace swaplab

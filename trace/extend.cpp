@@ -175,7 +175,12 @@ class Extender {
         break;
       case EventKind::resize: {
         const Resize& r = trace_.resizes[event.arg];
-        builder_.resize(id_of_[index(r.storage)], r.from, r.to);
+        try {
+          builder_.resize(id_of_[index(r.storage)], r.from, r.to);
+        } catch (const Error& error) {
+          // A storage that persists and ends the iteration with another size than it began with.
+          throw Error(ErrorKind::input, std::string("iterations cannot be continued: ") + error.what());
+        }
         break;
       }
       case EventKind::mark:

@@ -1,4 +1,6 @@
 #include <cstring>
+#include <initializer_list>
+#include <vector>
 
 #include "trace/io.hpp"
 
@@ -34,36 +36,53 @@ class Hasher {
   std::uint64_t state_ = 0xcbf29ce484222325u;
 };
 
-// Names by content: their ids depend on the order in which a reader met them.
-void names(Hasher& h, const Trace& trace, const Column<NameId>& ids) {
-  for (const NameId id : ids) h.bytes(trace.names[id].data(), trace.names[id].size());
+// A time column that is unknown throughout may be empty or hold -1 only.
+void times(Hasher& h, const Column<Nanos>& column) {
+  for (const Nanos time : column) {
+    if (time.value >= 0) return h.column(column);
+  }
+  h.word(0);
 }
 
 }  // namespace
 
+// Names and signatures count by content and in the order of their first use: their ids, and entries that
+// nothing uses, depend on the way by which a trace came into being.
 std::uint64_t trace_hash(const Trace& trace) {
   Hasher h;
-  names(h, trace, trace.signatures.name);
-  names(h, trace, trace.signatures.detail);
-  h.column(trace.signatures.flop);
-  h.column(trace.signatures.read);
-  h.column(trace.signatures.written);
-  h.column(trace.signatures.scratch);
-  h.column(trace.signatures.view);
+  const auto text = [&](NameId id) { h.bytes(trace.names[id].data(), trace.names[id].size()); };
+  for (const std::string* part : {&trace.header.torch, &trace.header.source, &trace.header.device,
+                                  &trace.header.model, &trace.header.extra_json})
+    h.bytes(part->data(), part->size());
+  const SignatureColumns& sig = trace.signatures;
+  std::vector<std::uint32_t> number(sig.size(), kNever);
+  std::uint32_t known = 0;
+  for (const SigId id : trace.ops.signature) {
+    const std::uint32_t i = index(id);
+    if (number[i] == kNever) {
+      number[i] = known++;
+      text(sig.name[i]);
+      text(sig.detail[i]);
+      for (const std::int64_t v :
+           {sig.flop[i], sig.read[i].value, sig.written[i].value, sig.scratch[i].value})
+        h.word(static_cast<std::uint64_t>(v));
+      h.word(sig.view[i]);
+    }
+    h.word(number[i]);
+  }
   h.column(trace.storages.bytes);
-  names(h, trace, trace.storages.device);
+  for (const NameId id : trace.storages.device) text(id);
   h.column(trace.storages.cls);
-  names(h, trace, trace.storages.name);
+  for (const NameId id : trace.storages.name) text(id);
   h.column(trace.storages.external);
   h.column(trace.storages.birth_gap);
   h.column(trace.storages.death_gap);
-  h.column(trace.ops.signature);
   h.column(trace.ops.phase);
   h.column(trace.ops.stream);
   h.column(trace.ops.sync);
-  h.column(trace.ops.device_time);
-  h.column(trace.ops.host_time);
-  h.column(trace.ops.host_gap);
+  times(h, trace.ops.device_time);
+  times(h, trace.ops.host_time);
+  times(h, trace.ops.host_gap);
   h.column(trace.ops.in_begin);
   h.column(trace.ops.in);
   h.column(trace.ops.out_begin);
@@ -77,12 +96,24 @@ std::uint64_t trace_hash(const Trace& trace) {
   for (const Mark& mark : trace.marks) {
     h.word(static_cast<std::uint64_t>(mark.kind));
     h.word(static_cast<std::uint64_t>(mark.number));
-    h.bytes(trace.names[mark.text].data(), trace.names[mark.text].size());
+    h.word(static_cast<std::uint64_t>(mark.time.value));
+    text(mark.text);
   }
   for (const Resize& r : trace.resizes) {
     h.word(index(r.storage));
     h.word(static_cast<std::uint64_t>(r.from.value));
     h.word(static_cast<std::uint64_t>(r.to.value));
+  }
+  for (const Saved& s : trace.saved) {
+    h.word(static_cast<std::uint64_t>(s.first) << 32 | s.last);
+    h.word(static_cast<std::uint64_t>(s.iteration));
+    h.word(static_cast<std::uint64_t>(s.micro_batch));
+  }
+  h.column(trace.saved_storages);
+  for (const MemoryEvent& m : trace.memory_events) {
+    h.word(m.address);
+    h.word(static_cast<std::uint64_t>(m.bytes.value));
+    h.word(m.in_op ? 1 : 0);
   }
   return h.value();
 }

@@ -12,24 +12,30 @@
 namespace swaplab {
 
 struct ReadReport {
-  std::string format;                 // "jsonl", "jsonl.gz", "jsonl.zst"
+  std::string format;                 // "jsonl", "jsonl.gz", "jsonl.zst", "swt"
   std::vector<std::string> warnings;  // each once, e.g. unknown keys with their first line
   bool has_end_record = false;
   std::uint64_t file_bytes = 0, text_bytes = 0;  // on disk, decompressed
 };
 
-// Reads JSON lines schema v1 (plain, gzip, zstd). Throws Error(input) with file and line and what was
-// expected. `progress` (may be empty) gets decompressed bytes so far.
+// Reads JSON lines schema v1 (plain, gzip, zstd; lines up to 64 MiB) or .swt, which is memory-mapped: the
+// trace keeps the mapping, and the file must not be changed in place meanwhile (writers here replace it).
+// Throws Error(input) with file and line, or section and byte, and what was expected. `progress` (may be
+// empty) gets decompressed bytes so far.
 Trace read_trace(const std::string& path, ReadReport* report = nullptr,
                  const std::function<void(std::uint64_t)>& progress = {});
 
 // Parses schema v1 text already in memory; `name` is used in messages.
 Trace parse_jsonl(std::string_view text, const std::string& name, ReadReport* report = nullptr);
-// Writes by extension: .jsonl, .jsonl.gz, .jsonl.zst. Atomic: a temporary file beside the
+// Schema v1 text. Signatures that no operator uses are left out; the others are numbered by first use.
+std::string jsonl_text(const Trace& trace);
+
+// Writes by extension: .swt, .jsonl, .jsonl.gz, .jsonl.zst. Atomic: a temporary file beside the
 // target is renamed when complete. Throws Error(output).
 void write_trace(const Trace& trace, const std::string& path);
 
-// 64-bit hash of the trace's meaning (all columns and tables, independent of file format).
+// 64-bit hash of the trace's meaning (header, all columns and tables), independent of file format, of how
+// names and signatures are numbered and of signatures that nothing uses.
 std::uint64_t trace_hash(const Trace& trace);
 
 }  // namespace swaplab

@@ -1,16 +1,18 @@
 // Writer of JSON lines schema v1, in the recorder's field order.
-#include <nlohmann/json.hpp>
+#include <cstdio>
+#include <vector>
 
-#include "trace/byte_source.hpp"
-#include "trace/error.hpp"
 #include "trace/io.hpp"
+#include "trace/iteration_marks.hpp"
+#include "trace/json_text.hpp"
 
 namespace swaplab {
 namespace {
 
 class Writer {
  public:
-  explicit Writer(const Trace& trace) : trace_(trace), signature_written_(trace.signatures.size(), 0) {}
+  explicit Writer(const Trace& trace)
+      : trace_(trace), quoted_(trace.names.size()), signature_id_(trace.signatures.size(), kNever) {}
 
   std::string text() {
     header();
@@ -27,8 +29,10 @@ class Writer {
   }
 
  private:
-  static std::string quoted(std::string_view text) {
-    return nlohmann::json(std::string(text)).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+  const std::string& quoted(NameId name) {
+    std::string& text = quoted_[index(name)];
+    if (text.empty()) text = json_quoted(trace_.names[name]);
+    return text;
   }
   // Appends the members of a JSON object text to an open record.
   void members(std::string_view object) {
@@ -36,8 +40,8 @@ class Writer {
   }
   void header() {
     const TraceHeader& h = trace_.header;
-    out_ += "{\"k\":\"hdr\",\"v\":1,\"torch\":" + quoted(h.torch) + ",\"src\":" + quoted(h.source) +
-            ",\"model\":" + quoted(h.model) + ",\"dev\":" + quoted(h.device);
+    out_ += "{\"k\":\"hdr\",\"v\":1,\"torch\":" + json_quoted(h.torch) + ",\"src\":" + json_quoted(h.source) +
+            ",\"model\":" + json_quoted(h.model) + ",\"dev\":" + json_quoted(h.device);
     members(h.extra_json);
     out_ += "}\n";
   }
@@ -91,34 +95,32 @@ class Writer {
   }
   void alloc(std::uint32_t s, bool external) {
     const auto& storages = trace_.storages;
-    out_ += "{\"k\":\"alloc\",\"s\":" + std::to_string(s) +
-            ",\"b\":" + std::to_string(storages.bytes[s].value) +
-            ",\"src\":" + (external ? "\"ext\"" : "\"op\"") +
-            ",\"dev\":" + quoted(trace_.names[storages.device[s]]) + "}\n";
+    out_ +=
+        "{\"k\":\"alloc\",\"s\":" + std::to_string(s) + ",\"b\":" + std::to_string(storages.bytes[s].value) +
+        ",\"src\":" + (external ? "\"ext\"" : "\"op\"") + ",\"dev\":" + quoted(storages.device[s]) + "}\n";
     if (storages.cls[s] == StorageClass::unknown && storages.name[s] == NameId{0}) return;
-    out_ += "{\"k\":\"tag\",\"s\":" + std::to_string(s) +
-            ",\"cls\":" + quoted(storage_class_name(storages.cls[s])) +
-            ",\"name\":" + quoted(trace_.names[storages.name[s]]) + "}\n";
+    out_ += "{\"k\":\"tag\",\"s\":" + std::to_string(s);
+    if (storages.cls[s] != StorageClass::unknown)
+      out_.append(",\"cls\":\"").append(storage_class_name(storages.cls[s])).append("\"");
+    out_ += ",\"name\":" + quoted(storages.name[s]) + "}\n";
   }
   void mark(const Mark& m) {
-    static constexpr const char* names[] = {"iter_begin", "iter_end", "micro_begin",
-                                            "micro_end",  "phase",    "step_skipped"};
-    const std::string_view text = trace_.names[m.text];
     out_ += "{\"k\":\"mark\",\"m\":";
-    out_ += m.kind == MarkKind::other ? quoted(text) : quoted(names[static_cast<std::size_t>(m.kind)]);
+    out_ += m.kind == MarkKind::other ? quoted(m.text) : json_quoted(mark_name(m.kind));
     number("t", m.time.value);
-    if (m.kind == MarkKind::iter_begin) out_ += ",\"kind\":" + quoted(text);
-    if (m.kind == MarkKind::phase) out_ += ",\"ph\":" + quoted(text);
+    if (m.kind == MarkKind::iter_begin) out_ += ",\"kind\":" + quoted(m.text);
+    if (m.kind == MarkKind::phase) out_ += ",\"ph\":" + quoted(m.text);
     const bool micro = m.kind == MarkKind::micro_begin || m.kind == MarkKind::micro_end;
     number(micro ? "mb" : "it", m.number);
     out_ += "}\n";
   }
   void op(std::uint32_t i) {
     const std::uint32_t sig = index(trace_.ops.signature[i]);
-    if (signature_written_[sig] == 0) {
-      signature_written_[sig] = 1;
+    // Numbered by first use: a reader numbers them so, and then writes the same text again.
+    if (signature_id_[sig] == kNever) {
+      signature_id_[sig] = signatures_written_++;
       const auto& s = trace_.signatures;
-      out_ += "{\"k\":\"sig\",\"id\":" + std::to_string(sig) + ",\"n\":" + quoted(trace_.names[s.name[sig]]);
+      out_ += "{\"k\":\"sig\",\"id\":" + std::to_string(signature_id_[sig]) + ",\"n\":" + quoted(s.name[sig]);
       members(trace_.names[s.detail[sig]]);
       number("flop", s.flop[sig]);
       number("rb", s.read[sig].value);
@@ -126,7 +128,7 @@ class Writer {
       number("scr", s.scratch[sig].value);
       out_ += std::string(",\"view\":") + (s.view[sig] != 0 ? "1" : "0") + "}\n";
     }
-    out_ += "{\"k\":\"op\",\"i\":" + std::to_string(i) + ",\"sig\":" + std::to_string(sig);
+    out_ += "{\"k\":\"op\",\"i\":" + std::to_string(i) + ",\"sig\":" + std::to_string(signature_id_[sig]);
     if (trace_.ops.phase[i] != Phase::unknown)
       out_ += std::string(",\"ph\":\"") + phase_letter(trace_.ops.phase[i]) + '"';
     ids("in", trace_.inputs(i));
@@ -147,19 +149,16 @@ class Writer {
   }
 
   const Trace& trace_;
-  std::vector<std::uint8_t> signature_written_;
+  std::vector<std::string> quoted_;  // by name, filled when first needed
+  std::vector<std::uint32_t> signature_id_;
+  std::uint32_t signatures_written_ = 0;
   std::string out_;
 };
 
 }  // namespace
 
-void write_trace(const Trace& trace, const std::string& path) {
-  const auto ends = [&](std::string_view end) { return std::string_view(path).ends_with(end); };
-  if (!ends(".jsonl") && !ends(".jsonl.gz") && !ends(".jsonl.zst")) {
-    throw Error(ErrorKind::usage,
-                path + ": the format follows the extension: .jsonl, .jsonl.gz or .jsonl.zst");
-  }
-  write_file_atomically(path, compress_for(path, Writer(trace).text()));
+std::string jsonl_text(const Trace& trace) {
+  return Writer(trace).text();
 }
 
 }  // namespace swaplab

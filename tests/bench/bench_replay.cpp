@@ -1,4 +1,4 @@
-// Speed of reading and of replay, per operator.
+// Speed of replay, per operator.
 #include <benchmark/benchmark.h>
 
 #include <string>
@@ -48,13 +48,6 @@ void BM_ReplayNoneCaching(benchmark::State& state) {
 BENCHMARK(BM_ReplayLruCaching)->Unit(benchmark::kMillisecond);
 BENCHMARK(BM_ReplayLruIdeal)->Unit(benchmark::kMillisecond);
 BENCHMARK(BM_ReplayNoneCaching)->Unit(benchmark::kMillisecond);
-
-void BM_ParseJsonl(benchmark::State& state) {
-  const std::string text = test::read_file(test::source_path("configs/traces/gpt2_medium.jsonl.gz"));
-  for (auto _ : state) benchmark::DoNotOptimize(parse_jsonl(text, "gpt2_medium"));
-  state.SetBytesProcessed(state.iterations() * static_cast<std::int64_t>(text.size()));
-}
-BENCHMARK(BM_ParseJsonl)->Unit(benchmark::kMillisecond);
 
 void BM_CompileProgram(benchmark::State& state) {
   const Machine machine = load_machine("a100-40g-pcie4");

@@ -1,4 +1,5 @@
 #include <doctest/doctest.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -94,7 +95,29 @@ TEST_CASE("bad input gets one clear error with file and line") {
        "f:2: "},
       {kHeader + R"({"k":"alloc","s":1,"b":NaN,"src":"ext"})"
                  "\n",
-       "f:2: not valid JSON"},
+       "f:2: not valid JSON: NaN is no JSON number; expected an integer"},
+      {kHeader + R"({"k":"alloc","s":1,"b":18446744073709551616,"src":"ext"})"
+                 "\n",
+       "f:2: not valid JSON: a number is malformed or out of range; integers must fit 64 bits"},
+      {kHeader + R"({"k":"alloc","s":1,"b":9223372036854775808,"src":"ext"})"
+                 "\n",
+       "f:2: 'b' must be an integer of at most 2^63-1, found 9223372036854775808"},
+      {kHeader + R"({"k":"mem","p":"xyz","b":1})"
+                 "\n",
+       "f:2: 'p' must be a hexadecimal address below 2^64, found 'xyz'"},
+      {kHeader + R"({"k":"mem","p":"10000000000000000","b":1})"
+                 "\n",
+       "f:2: 'p' must be a hexadecimal address below 2^64"},
+      {kHeader + R"({"k":"mem","p":"-1","b":1})"
+                 "\n",
+       "f:2: 'p' must be a hexadecimal address below 2^64"},
+      {kHeader + R"({"k":"mem","p":"1","b":1,"w":"x"})"
+                 "\n",
+       "f:2: 'w' of a 'mem'"},
+      {kHeader + R"({"k":"mark","m":"iter_begin","it":0,"kind":"test"})"
+                 "\n",
+       "f:2: iteration kind 'test', expected \"train\" or \"val\""},
+      {kHeader + "{\"k\":\"\xff\"}\n", "f:2: not valid UTF-8"},
       {kHeader + R"({"k":"alloc","s":1,"b":1,"src":"else"})"
                  "\n",
        "f:2: 'src'"},
@@ -128,6 +151,46 @@ TEST_CASE("bad input gets one clear error with file and line") {
     CAPTURE(message);
     CHECK(message.find(expected) != std::string::npos);
   }
+}
+
+TEST_CASE("header extras keep keys with quotes and backslashes") {
+  const std::string extra = R"({"a\"b\\c":{"d\n":[1,2]},"e":"\u0001"})";
+  const std::string header =
+      R"({"k":"hdr","v":1,"torch":"","src":"","model":"","dev":"",)" + extra.substr(1) + "\n";
+  const std::string rest = tiny().substr(kHeader.size()) +
+                           R"({"k":"end","ops":1,"storages":1,"peak":100,"live":100})"
+                           "\n";
+  const Trace trace = parse_jsonl(header + rest, "f");
+  CHECK(trace.header.extra_json == extra);
+  CHECK(parse_jsonl(jsonl_text(trace), "g").header.extra_json == extra);
+}
+
+TEST_CASE("a line without end is refused before it fills the memory") {
+  std::string text = kHeader + R"({"k":"saved","s":[)";
+  text.append((std::size_t{64} << 20) + 10, ' ');
+  CHECK(error_of(text) == "f:2: the line is longer than 64 MiB; expected one record per line");
+  const auto path =
+      (std::filesystem::temp_directory_path() / ("swaplab-long-" + std::to_string(::getpid()))).string();
+  {
+    std::FILE* file = std::fopen(path.c_str(), "wb");
+    REQUIRE(file != nullptr);
+    std::fwrite(text.data(), 1, text.size(), file);
+    std::fclose(file);
+  }
+  CHECK_THROWS_WITH_AS(read_trace(path), doctest::Contains(":2: the line is longer than 64 MiB"), Error);
+  std::filesystem::remove(path);
+  std::string wide =
+      tiny(R"({"k":"alloc","s":7,"b":100,"dev":"cuda:0","src":"ext"})" + std::string(3 << 20, ' '));
+  wide += R"({"k":"end","ops":1,"storages":1,"peak":100,"live":100})";
+  CHECK(parse_jsonl(wide, "f").ops.size() == 1);
+}
+
+TEST_CASE("a pipe is refused with what was expected") {
+  const auto path =
+      (std::filesystem::temp_directory_path() / ("swaplab-pipe-" + std::to_string(::getpid()))).string();
+  REQUIRE(::mkfifo(path.c_str(), 0600) == 0);
+  CHECK_THROWS_WITH_AS(read_trace(path), doctest::Contains("is not a regular file"), Error);
+  std::filesystem::remove(path);
 }
 
 TEST_CASE("sparse ids stay known when dense ones follow") {

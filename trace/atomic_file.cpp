@@ -1,0 +1,65 @@
+#include "trace/atomic_file.hpp"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+
+#include "trace/error.hpp"
+
+namespace swaplab {
+
+AtomicFile::AtomicFile(std::string path)
+    : path_(std::move(path)), temporary_(path_ + ".partial-" + std::to_string(::getpid())) {
+  file_ = ::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+  if (file_ < 0) {
+    // The destructor does not run for a constructor that throws; nothing was created.
+    throw Error(ErrorKind::output, path_ + ": cannot write: " + std::strerror(errno));
+  }
+}
+
+AtomicFile::~AtomicFile() {
+  if (file_ < 0) return;
+  ::close(file_);
+  ::unlink(temporary_.c_str());
+}
+
+void AtomicFile::fail(const char* what) {
+  throw Error(ErrorKind::output, path_ + ": " + what + ": " + std::strerror(errno));
+}
+
+void AtomicFile::write_all(const char* data, std::size_t size, std::uint64_t offset) {
+  while (size > 0) {
+    const ssize_t count = ::pwrite(file_, data, size, static_cast<off_t>(offset));
+    if (count < 0 && errno == EINTR) continue;
+    if (count <= 0) fail("cannot write");
+    data += count;
+    size -= static_cast<std::size_t>(count);
+    offset += static_cast<std::uint64_t>(count);
+  }
+}
+
+void AtomicFile::append(const void* data, std::size_t size) {
+  write_all(static_cast<const char*>(data), size, size_);
+  size_ += size;
+}
+
+void AtomicFile::write_at(std::uint64_t offset, const void* data, std::size_t size) {
+  write_all(static_cast<const char*>(data), size, offset);
+}
+
+void AtomicFile::commit() {
+  if (::fsync(file_) != 0 && errno != EINVAL && errno != EROFS) fail("cannot write");
+  const int file = file_;
+  file_ = -1;
+  if (::close(file) != 0 || ::rename(temporary_.c_str(), path_.c_str()) != 0) {
+    const int reason = errno;
+    ::unlink(temporary_.c_str());
+    errno = reason;
+    fail("cannot put the complete file in place");
+  }
+}
+
+}  // namespace swaplab
