@@ -273,6 +273,7 @@ void TraceBuilder::free(StorageId storage) {
 void TraceBuilder::mark(MarkKind kind, std::string_view text, std::int64_t number, Nanos time) {
   Impl& b = *impl_;
   if (kind == MarkKind::iter_begin && text.empty()) text = "train";
+  if (kind != MarkKind::iter_begin && kind != MarkKind::phase && kind != MarkKind::other) text = {};
   b.marks_so_far.add(kind, text, number, b.gap());
   b.add_event(EventKind::mark, b.marks.size(), "marks");
   b.marks.push_back({kind, b.intern(text), std::max<std::int64_t>(number, -1), std::max(time, Nanos{-1})});
