@@ -7,8 +7,10 @@
 #include <utility>
 
 #include "trace/error.hpp"
+#include "trace/growing_column.hpp"
 #include "trace/iteration_marks.hpp"
 #include "trace/json_text.hpp"
+#include "trace/swt.hpp"
 
 namespace swaplab {
 namespace {
@@ -28,18 +30,12 @@ struct TextHash {
 };
 
 // A time column stays empty until a value is known.
-void push_time(std::vector<Nanos>& column, std::size_t rows_before, Nanos value) {
+void push_time(GrowingColumn<Nanos>& column, std::size_t rows_before, Nanos value) {
   if (column.empty()) {
     if (value.value < 0) return;
-    column.assign(rows_before, Nanos{-1});
+    for (std::size_t i = 0; i < rows_before; ++i) column.push_back(Nanos{-1});
   }
   column.push_back(value.value < 0 ? Nanos{-1} : value);
-}
-
-template <class T>
-Column<T> take(std::vector<T>& values) {
-  values.shrink_to_fit();
-  return Column<T>(std::exchange(values, {}));
 }
 
 std::uint32_t row_of(std::size_t size, const char* what) {
@@ -50,49 +46,54 @@ std::uint32_t row_of(std::size_t size, const char* what) {
 }  // namespace
 
 struct TraceBuilder::Impl {
+  const std::string folder;  // of the temporary files; empty: the columns are on the heap
   TraceHeader header;
   std::function<std::string(StorageId)> storage_name;
 
   std::unordered_map<std::string, NameId, TextHash, std::equal_to<>> name_ids;
-  std::vector<std::uint64_t> name_offsets{0};
-  std::vector<char> name_chars;
+  GrowingColumn<std::uint64_t> name_offsets{folder};
+  GrowingColumn<char> name_chars{folder};
   std::string last_device;  // nearly every allocation is on the same device
   NameId last_device_id{};
 
-  std::vector<NameId> sig_name, sig_detail;
-  std::vector<std::int64_t> sig_flop;
-  std::vector<Bytes> sig_read, sig_written, sig_scratch;
-  std::vector<std::uint8_t> sig_view;
+  GrowingColumn<NameId> sig_name{folder}, sig_detail{folder};
+  GrowingColumn<std::int64_t> sig_flop{folder};
+  GrowingColumn<Bytes> sig_read{folder}, sig_written{folder}, sig_scratch{folder};
+  GrowingColumn<std::uint8_t> sig_view{folder};
 
-  std::vector<Bytes> bytes, current;  // at allocation; after resizes
-  std::vector<NameId> device, name;
-  std::vector<StorageClass> cls;
-  std::vector<std::uint8_t> external;
-  std::vector<std::uint32_t> birth, death;
-  std::vector<Life> life;
-  std::vector<std::uint32_t> read_by;  // operator + 1 that last had it among its inputs
+  GrowingColumn<Bytes> bytes{folder}, current{folder};  // at allocation; after resizes
+  GrowingColumn<NameId> device{folder}, name{folder};
+  GrowingColumn<StorageClass> cls{folder};
+  GrowingColumn<std::uint8_t> external{folder};
+  GrowingColumn<std::uint32_t> birth{folder}, death{folder};
+  GrowingColumn<Life> life{folder};
+  GrowingColumn<std::uint32_t> read_by{folder};  // operator + 1 that last had it among its inputs
   std::uint32_t pending = 0;
 
-  std::vector<SigId> op_signature;
-  std::vector<Phase> op_phase;
-  std::vector<std::uint16_t> op_stream;
-  std::vector<SyncKind> op_sync;
-  std::vector<Nanos> device_time, host_time, host_gap;
-  std::vector<std::uint32_t> in_begin{0}, out_begin{0}, written_begin{0};
-  std::vector<StorageId> in, out, written;
+  GrowingColumn<SigId> op_signature{folder};
+  GrowingColumn<Phase> op_phase{folder};
+  GrowingColumn<std::uint16_t> op_stream{folder};
+  GrowingColumn<SyncKind> op_sync{folder};
+  GrowingColumn<Nanos> device_time{folder}, host_time{folder}, host_gap{folder};
+  GrowingColumn<std::uint32_t> in_begin{folder}, out_begin{folder}, written_begin{folder};
+  GrowingColumn<StorageId> in{folder}, out{folder}, written{folder};
 
-  std::vector<std::uint32_t> gap_begin{0};
-  std::vector<Event> events;
-  std::vector<Mark> marks;
-  std::vector<Resize> resizes;
-  std::vector<Saved> saved;
-  std::vector<StorageId> saved_storages;
-  std::vector<MemoryEvent> memory_events;
+  GrowingColumn<std::uint32_t> gap_begin{folder};
+  GrowingColumn<Event> events{folder};
+  GrowingColumn<Mark> marks{folder};
+  GrowingColumn<Resize> resizes{folder};
+  GrowingColumn<Saved> saved{folder};
+  GrowingColumn<StorageId> saved_storages{folder};
+  GrowingColumn<MemoryEvent> memory_events{folder};
   IterationMarks marks_so_far;
   JsonTexts json;
   Bytes live, peak;
 
-  Impl() { intern(""); }
+  explicit Impl(std::string spool_folder) : folder(std::move(spool_folder)) {
+    name_offsets.push_back(0);
+    for (auto* begin : {&in_begin, &out_begin, &written_begin, &gap_begin}) begin->push_back(0);
+    intern("");
+  }
 
   std::uint32_t gap() const { return static_cast<std::uint32_t>(op_signature.size()); }
 
@@ -105,7 +106,7 @@ struct TraceBuilder::Impl {
     if (const auto found = name_ids.find(text); found != name_ids.end()) return found->second;
     if (!is_utf8(text)) fail("a name is not UTF-8");
     const NameId id{row_of(name_ids.size(), "names")};
-    name_chars.insert(name_chars.end(), text.begin(), text.end());
+    name_chars.append(text);
     name_offsets.push_back(name_chars.size());
     name_ids.emplace(text, id);
     return id;
@@ -140,7 +141,7 @@ struct TraceBuilder::Impl {
       }
       read_by[index(s)] = stamp;
     }
-    in.insert(in.end(), storages.begin(), storages.end());
+    in.append(storages);
     in_begin.push_back(row_of(in.size(), "operator inputs"));
   }
 
@@ -158,7 +159,7 @@ struct TraceBuilder::Impl {
       fail(label(StorageId{static_cast<std::uint32_t>(first - life.begin())}) +
            " is allocated as an output of " + next_op() + ", which does not return it");
     }
-    out.insert(out.end(), storages.begin(), storages.end());
+    out.append(storages);
     out_begin.push_back(row_of(out.size(), "operator outputs"));
   }
 
@@ -171,12 +172,16 @@ struct TraceBuilder::Impl {
              ", which is not among its inputs ('wr' must be a subset of 'in')");
       }
     }
-    written.insert(written.end(), storages.begin(), storages.end());
+    written.append(storages);
     written_begin.push_back(row_of(written.size(), "operator writes"));
   }
 };
 
-TraceBuilder::TraceBuilder() : impl_(std::make_unique<Impl>()) {}
+TraceBuilder::TraceBuilder() : impl_(std::make_unique<Impl>(std::string())) {}
+TraceBuilder::TraceBuilder(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+TraceBuilder TraceBuilder::spooled(const std::string& folder) {
+  return TraceBuilder(std::make_unique<Impl>(folder.empty() ? "." : folder));
+}
 TraceBuilder::~TraceBuilder() = default;
 TraceBuilder::TraceBuilder(TraceBuilder&&) noexcept = default;
 TraceBuilder& TraceBuilder::operator=(TraceBuilder&&) noexcept = default;
@@ -285,7 +290,7 @@ void TraceBuilder::saved(std::span<const StorageId> storages, std::int64_t itera
   for (const StorageId s : storages) b.must_live(s, "'saved' names");
   b.add_event(EventKind::saved, b.saved.size(), "saved lists");
   const std::uint32_t first = row_of(b.saved_storages.size(), "saved storages");
-  b.saved_storages.insert(b.saved_storages.end(), storages.begin(), storages.end());
+  b.saved_storages.append(storages);
   b.saved.push_back({first, row_of(b.saved_storages.size(), "saved storages"),
                      std::max<std::int64_t>(iteration, -1), std::max<std::int64_t>(micro_batch, -1)});
 }
@@ -348,27 +353,32 @@ Trace TraceBuilder::finish() {
 
   Trace t;
   t.header = std::move(b.header);
-  t.names = StringTable(take(b.name_offsets), take(b.name_chars));
-  t.signatures = {take(b.sig_name),    take(b.sig_detail),  take(b.sig_flop), take(b.sig_read),
-                  take(b.sig_written), take(b.sig_scratch), take(b.sig_view)};
-  t.storages = {take(b.bytes),    take(b.device), take(b.cls),  take(b.name),
-                take(b.external), take(b.birth),  take(b.death)};
-  t.ops = {take(b.op_signature), take(b.op_phase),      take(b.op_stream), take(b.op_sync),
-           take(b.device_time),  take(b.host_time),     take(b.host_gap),  take(b.in_begin),
-           take(b.out_begin),    take(b.written_begin), take(b.in),        take(b.out),
-           take(b.written)};
-  t.gap_begin = take(b.gap_begin);
-  t.events = take(b.events);
-  t.marks = take(b.marks);
-  t.resizes = take(b.resizes);
-  t.saved = take(b.saved);
-  t.saved_storages = take(b.saved_storages);
-  t.memory_events = take(b.memory_events);
+  t.names = StringTable(b.name_offsets.take(), b.name_chars.take());
+  t.signatures = {b.sig_name.take(),    b.sig_detail.take(),  b.sig_flop.take(), b.sig_read.take(),
+                  b.sig_written.take(), b.sig_scratch.take(), b.sig_view.take()};
+  t.storages = {b.bytes.take(),    b.device.take(), b.cls.take(),  b.name.take(),
+                b.external.take(), b.birth.take(),  b.death.take()};
+  t.ops = {b.op_signature.take(), b.op_phase.take(),      b.op_stream.take(), b.op_sync.take(),
+           b.device_time.take(),  b.host_time.take(),     b.host_gap.take(),  b.in_begin.take(),
+           b.out_begin.take(),    b.written_begin.take(), b.in.take(),        b.out.take(),
+           b.written.take()};
+  t.gap_begin = b.gap_begin.take();
+  t.events = b.events.take();
+  t.marks = b.marks.take();
+  t.resizes = b.resizes.take();
+  t.saved = b.saved.take();
+  t.saved_storages = b.saved_storages.take();
+  t.memory_events = b.memory_events.take();
   t.iterations = std::move(b.marks_so_far.iterations());
   t.peak_bytes = b.peak;
   t.live_bytes = b.live;
-  impl_ = std::make_unique<Impl>();
+  impl_ = std::make_unique<Impl>(b.folder);
   return t;
+}
+
+void TraceBuilder::finish_swt(const std::string& path) {
+  const bool spooled = !impl_->folder.empty();
+  write_swt(finish(), path, spooled);
 }
 
 }  // namespace swaplab

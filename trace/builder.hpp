@@ -22,6 +22,10 @@ constexpr std::uint16_t kMaxStreams = 64;  // streams are numbered 0 to kMaxStre
 class TraceBuilder {
  public:
   TraceBuilder();
+  // A builder whose columns grow in unnamed temporary files in `folder`, for traces larger than memory:
+  // what stays resident is the distinct names and some MiB per column. finish() gives a trace that refers
+  // to the files; finish_swt() writes it. Throws Error(output) when the folder or its disk cannot take it.
+  static TraceBuilder spooled(const std::string& folder);
   ~TraceBuilder();
   TraceBuilder(TraceBuilder&&) noexcept;
   TraceBuilder& operator=(TraceBuilder&&) noexcept;
@@ -65,9 +69,12 @@ class TraceBuilder {
 
   // Closes the last gap. The builder is empty afterwards. Throws when there is no operator.
   Trace finish();
+  // finish(), written to `path` as .swt. Of a spooled builder, memory stays bounded.
+  void finish_swt(const std::string& path);
 
  private:
   struct Impl;
+  explicit TraceBuilder(std::unique_ptr<Impl> impl);
   std::unique_ptr<Impl> impl_;
 };
 

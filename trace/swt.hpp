@@ -10,8 +10,9 @@
 namespace swaplab {
 
 // Writes atomically, section by section, without a copy of the trace in memory. Throws Error(output).
-// Equal columns give equal bytes.
-void write_swt(const Trace& trace, const std::string& path);
+// Equal columns give equal bytes. `file_backed`: the columns are views of shared file mappings (and only
+// then), whose pages leave the resident set as soon as they are written.
+void write_swt(const Trace& trace, const std::string& path, bool file_backed = false);
 
 // Maps the file; the trace's columns refer to the mapping, which lives as long as any of them. Checks
 // checksums and every rule of TraceBuilder, so that nothing in the file can make later code misbehave.

@@ -1,3 +1,5 @@
+#include <sys/mman.h>
+#include <unistd.h>
 #include <xxhash.h>
 
 #include <algorithm>
@@ -34,8 +36,8 @@ struct HashStateDeleter {
 
 class Writer {
  public:
-  Writer(const Trace& trace, const std::string& path)
-      : trace_(trace), file_(path), hash_(XXH3_createState()) {}
+  Writer(const Trace& trace, const std::string& path, bool file_backed)
+      : trace_(trace), file_(path), file_backed_(file_backed), hash_(XXH3_createState()) {}
 
   void run() {
     const std::vector<char> blank(swt::aligned(swt::kTableBytes), 0);
@@ -64,22 +66,35 @@ class Writer {
   template <class T>
   void column(Section section, const Column<T>& values) {
     begin(section);
-    constexpr std::size_t kChunk = std::size_t{1} << 16;
+    // Whole pages; small enough that the checksum finds in the cache what the kernel just copied.
+    constexpr std::size_t kChunk = std::size_t{1} << 20;
     if constexpr (requires { row(std::declval<const T&>()); }) {
       std::vector<decltype(row(std::declval<const T&>()))> rows;
       for (std::size_t i = 0; i < values.size(); i += rows.size()) {
+        const auto part = values.span(i, std::min(values.size(), i + kChunk / sizeof(T)));
         rows.clear();
-        for (std::size_t j = i; j < std::min(values.size(), i + kChunk / sizeof(T)); ++j)
-          rows.push_back(row(values[j]));
+        for (const T& value : part) rows.push_back(row(value));
         add(rows.data(), rows.size() * sizeof(T));
+        if (file_backed_) forget(std::as_bytes(part));
       }
     } else {
-      // Whole mebibytes: the checksum finds in the cache what the kernel just copied.
       const auto bytes = std::as_bytes(unknown(values) ? std::span<const T>() : values.span());
-      for (std::size_t i = 0; i < bytes.size(); i += kChunk * 16)
-        add(bytes.data() + i, std::min(bytes.size() - i, kChunk * 16));
+      for (std::size_t i = 0; i < bytes.size(); i += kChunk) {
+        const auto part = bytes.subspan(i, std::min(bytes.size() - i, kChunk));
+        add(part.data(), part.size());
+        if (file_backed_ && section != Section::header_offsets && section != Section::header_chars)
+          forget(part);
+      }
     }
     end();
+  }
+
+  // Lets the pages that lie wholly within `bytes` go; the file they are mapped from keeps them.
+  static void forget(std::span<const std::byte> bytes) {
+    const auto page = static_cast<std::uintptr_t>(::sysconf(_SC_PAGESIZE));
+    const auto first = (reinterpret_cast<std::uintptr_t>(bytes.data()) + page - 1) / page * page;
+    const auto last = reinterpret_cast<std::uintptr_t>(bytes.data() + bytes.size()) / page * page;
+    if (last > first) ::madvise(reinterpret_cast<void*>(first), last - first, MADV_DONTNEED);
   }
 
   // A time column that is unknown throughout is written as an empty one.
@@ -128,6 +143,7 @@ class Writer {
 
   const Trace& trace_;
   AtomicFile file_;
+  const bool file_backed_;
   std::unique_ptr<XXH3_state_t, HashStateDeleter> hash_;
   std::array<swt::SectionEntry, swt::kSections.size()> entries_{};
   swt::SectionEntry* current_ = nullptr;
@@ -135,8 +151,8 @@ class Writer {
 
 }  // namespace
 
-void write_swt(const Trace& trace, const std::string& path) {
-  Writer(trace, path).run();
+void write_swt(const Trace& trace, const std::string& path, bool file_backed) {
+  Writer(trace, path, file_backed).run();
 }
 
 }  // namespace swaplab

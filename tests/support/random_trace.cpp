@@ -33,7 +33,9 @@ class Random {
 
 class Maker {
  public:
-  Maker(std::uint64_t seed, const RandomTraceOptions& options) : random_(seed), options_(options) {}
+  Maker(std::uint64_t seed, const RandomTraceOptions& options) : random_(seed), options_(options) {
+    if (options.spool_folder != nullptr) builder_ = TraceBuilder::spooled(options.spool_folder);
+  }
 
   Trace run() {
     header();

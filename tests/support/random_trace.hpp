@@ -10,8 +10,9 @@ namespace swaplab::test {
 struct RandomTraceOptions {
   std::uint32_t iterations = 3;
   std::uint32_t ops_per_iteration = 24;  // at most; at least 1
-  bool steady = false;   // every iteration alike and consuming what the one before left behind
-  bool odd_text = true;  // quotes, escapes and non-ASCII in names, header and JSON texts
+  bool steady = false;                 // every iteration alike and consuming what the one before left behind
+  const char* spool_folder = nullptr;  // build in temporary files there
+  bool odd_text = true;                // quotes, escapes and non-ASCII in names, header and JSON texts
 };
 
 // Everything the model can say: train, validation and skipped iterations, micro-batches, phases, unknown
