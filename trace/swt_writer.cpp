@@ -91,10 +91,11 @@ class Writer {
 
   // Lets the pages that lie wholly within `bytes` go; the file they are mapped from keeps them.
   static void forget(std::span<const std::byte> bytes) {
-    const auto page = static_cast<std::uintptr_t>(::sysconf(_SC_PAGESIZE));
-    const auto first = (reinterpret_cast<std::uintptr_t>(bytes.data()) + page - 1) / page * page;
-    const auto last = reinterpret_cast<std::uintptr_t>(bytes.data() + bytes.size()) / page * page;
-    if (last > first) ::madvise(reinterpret_cast<void*>(first), last - first, MADV_DONTNEED);
+    const auto page = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
+    const std::size_t skip = (page - reinterpret_cast<std::uintptr_t>(bytes.data()) % page) % page;
+    if (bytes.size() < skip + page) return;
+    const std::size_t size = (bytes.size() - skip) / page * page;
+    ::madvise(const_cast<std::byte*>(bytes.data()) + skip, size, MADV_DONTNEED);
   }
 
   // A time column that is unknown throughout is written as an empty one.
