@@ -210,10 +210,19 @@ class Extender {
         freed[event.arg] = 1;
         consumed.push_back(StorageId{event.arg});
       }
+      if (event.kind == EventKind::resize) used[index(trace_.resizes[event.arg].storage)] = 1;
+      if (event.kind == EventKind::saved) {
+        const Saved& s = trace_.saved[event.arg];
+        for (const StorageId held : trace_.saved_storages.span(s.first, s.last)) used[index(held)] = 1;
+      }
     }
     for (std::uint32_t op = segment.first_op; op < segment.end_op; ++op) {
       for (const StorageId s : trace_.inputs(op)) used[index(s)] = 1;
       for (const StorageId s : trace_.outputs(op)) used[index(s)] = 1;
+    }
+    // Freed after the segment, by a later iteration that is not repeated with it.
+    for (std::uint32_t s = 0; s < used.size(); ++s) {
+      if (used[s] != 0 && born[s] == 0 && freed[s] == 0 && alive_[s] == 0) consumed.push_back(StorageId{s});
     }
     match(consumed, born, used);
     play(segment, iteration);

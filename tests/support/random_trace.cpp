@@ -89,10 +89,11 @@ class Maker {
     const std::uint64_t count = 2 + random_.below(6);
     for (std::uint64_t i = 0; i < count; ++i) {
       const std::string name = "aten." + text("op");
-      const std::string detail = random_.one_in(3) ? std::string("{}")
-                                                   : R"({"in":[[[)" + std::to_string(random_.below(99)) +
-                                                         R"(,2],"f4"]],"attr":{"k":)" +
-                                                         std::to_string(random_.below(5)) + "}}";
+      std::string detail = "{}";
+      if (!random_.one_in(3)) {
+        detail = R"({"in":[[[)" + std::to_string(random_.below(99));
+        detail += R"(,2],"f4"]],"attr":{"k":)" + std::to_string(random_.below(5)) + "}}";
+      }
       TraceBuilder::Signature s;
       s.name = name;
       s.detail = detail;
@@ -116,9 +117,14 @@ class Maker {
     static constexpr std::array kClasses = {StorageClass::unknown,  StorageClass::parameter,
                                             StorageClass::gradient, StorageClass::optimizer_state,
                                             StorageClass::buffer,   StorageClass::data};
-    const StorageId s = builder_.alloc(Bytes{next_size_ >= 0 ? next_size_ : size()},
-                                       random_.one_in(8) ? "cpu" : "cuda:0", external);
-    if (random_.one_in(3)) builder_.tag(s, kClasses[random_.below(kClasses.size())], text("w"));
+    // One draw per statement: the order in which arguments are evaluated is the compiler's.
+    const std::int64_t bytes = next_size_ >= 0 ? next_size_ : size();
+    const char* device = random_.one_in(8) ? "cpu" : "cuda:0";
+    const StorageId s = builder_.alloc(Bytes{bytes}, device, external);
+    if (random_.one_in(3)) {
+      const StorageClass cls = kClasses[random_.below(kClasses.size())];
+      builder_.tag(s, cls, text("w"));
+    }
     if (!keep) live_.push_back(s);
     return s;
   }
@@ -167,15 +173,19 @@ class Maker {
     }
     if (random_.one_in(8)) alloc(true, false);
     if (random_.one_in(10)) resize();
-    if (random_.one_in(8)) builder_.mark(MarkKind::phase, text("F"), random_.one_in(2) ? 3 : -1, Nanos{-1});
+    if (random_.one_in(8)) {
+      const std::string phase = text("F");
+      builder_.mark(MarkKind::phase, phase, random_.one_in(2) ? 3 : -1, Nanos{-1});
+    }
     if (random_.one_in(12)) builder_.mark(MarkKind::other, "odd " + text("mark"), -1, Nanos{77});
     if (random_.one_in(9)) {
       const auto kept = some(6);
       builder_.saved(kept, random_.one_in(2) ? 1 : -1, micro ? 0 : -1);
     }
     if (random_.one_in(9)) {
-      builder_.memory_event(random_.next(), Bytes{static_cast<std::int64_t>(random_.next())},
-                            random_.one_in(2));
+      const std::uint64_t address = random_.next();
+      const Bytes bytes{static_cast<std::int64_t>(random_.next())};
+      builder_.memory_event(address, bytes, random_.one_in(2));
     }
   }
 
