@@ -199,22 +199,28 @@ TEST_CASE("no schedule beats the bound where the directions slow each other down
   CHECK(raised > 100);
 }
 
-TEST_CASE("copies of both directions slow each other down in the search") {
-  // B leaves while A comes back: 4 bytes each way, 1 ns a byte alone, 2 ns side by side at half the rate.
+TEST_CASE("a copy out beside a copy in costs what the machine says, and the bound knows it") {
+  // V comes back from before the first operator, X goes out after the second: 31 ns each alone. Side by side
+  // at three quarters of their rates V is back after 1 + 30 / 0.75 ns, and X is out just as V has been used.
   ProgramBuilder b;
-  const auto A = b.storage(4, true), B = b.storage(4), C = b.storage(4);
-  b.op(1, {{B, kWrite | kCreate}});
-  b.op(8, {{C, kWrite | kCreate}});
-  b.op(1, {{A, kRead}, {C, kRead}});
-  b.op(1, {{B, kRead}});
+  const auto V = b.storage(31, true), first = b.storage(62), X = b.storage(31), second = b.storage(62);
+  b.op(1, {{first, kWrite | kCreate}});
+  b.op(1, {{X, kWrite | kCreate}});
+  b.op(1, {{V, kRead}});
+  b.op(1, {{second, kWrite | kCreate}});
+  b.op(1, {{X, kRead}});
   const Program program = b.finish();
-  const SwapRates apart{1'000'000'000, 1'000'000'000};
-  SwapRates shared = apart;
-  shared.out_beside_in = shared.in_beside_out = 500'000;
-  const auto fast = brute_force_swap_time(program, 0, 4, 8_B, apart);
-  const auto slow = brute_force_swap_time(program, 0, 4, 8_B, shared);
-  REQUIRE(fast);
-  REQUIRE(slow);
-  CHECK(*slow >= *fast);
-  CHECK(SwapPathBound(program, 0, 4, shared, {0, 0}).at(8_B).total <= *slow);
+  const auto check = [&](SwapRates rates, Nanos optimum, Nanos at_least) {
+    const Nanos bound = SwapPathBound(program, 0, 5, rates, {0, 0}).at(62_B).total;
+    CHECK(brute_force_swap_time(program, 0, 5, 62_B, rates) == optimum);
+    CAPTURE(bound.value);
+    CHECK(bound <= optimum);
+    CHECK(bound >= at_least);
+  };
+  constexpr std::int64_t kByte = 1'000'000'000;  // a second
+  check({kByte, kByte}, 66_ns, 65_ns);
+  check({kByte, kByte, 750'000, 750'000}, 76_ns, 75_ns);
+  check({kByte, kByte, 500'000, 500'000}, 96_ns, 95_ns);
+  check({kByte, kByte, 1'000'000, 500'000}, 82_ns, 80_ns);
+  check({kByte, kByte, 500'000, 1'000'000}, 81_ns, 66_ns);  // shared edges begin where copies in do
 }
