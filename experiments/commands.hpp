@@ -20,9 +20,12 @@ enum ExitCode : int {
 
 int run_command(const Arguments& arguments);
 int sweep_command(const Arguments& arguments);
+int sweep_task_command(const Arguments& arguments);
 int config_command(const Arguments& arguments);
 int compare_command(const Arguments& arguments);
 int sensitivity_command(const Arguments& arguments);
+int report_command(const Arguments& arguments);
+int timeline_command(const Arguments& arguments);
 int trace_command(const Arguments& arguments);
 int policies_command(const Arguments& arguments);
 int machines_command(const Arguments& arguments);

@@ -10,6 +10,7 @@
 #include "experiments/commands.hpp"
 #include "experiments/options.hpp"
 #include "experiments/study.hpp"
+#include "experiments/sweep/machine_override.hpp"
 #include "experiments/text.hpp"
 #include "sim/machine_io.hpp"
 #include "trace/error.hpp"
@@ -223,6 +224,8 @@ int run_command(const Arguments& arguments) {
       "caching (PyTorch's rules) | ideal (counts bytes)")("alloc-conf",
                                                           po::value<std::string>()->default_value(""),
                                                           "PYTORCH_CUDA_ALLOC_CONF of the caching allocator")(
+      "set", po::value<std::vector<std::string>>()->composing(),
+      "FIGURE=VALUE: change the machine, e.g. links.bandwidth=2x; repeatable")(
       "jobs,j", po::value<unsigned>(), "threads (default: all); results do not depend on it")(
       "explain-bound", "print the chain of reasons of each bound")("json",
                                                                    "one JSON document instead of tables")(
@@ -243,6 +246,10 @@ int run_command(const Arguments& arguments) {
   request.policies = parse_policies(values["policy"].as<std::string>());
   request.budgets = parse_budgets(values["budget"].as<std::string>());
   request.machine = load_machine(values["machine"].as<std::string>());
+  if (values.count("set") != 0) {
+    for (const std::string& assignment : values["set"].as<std::vector<std::string>>())
+      apply_figure_assignment(request.machine, assignment);
+  }
   if (values.count("times") != 0) {
     const std::string times = values["times"].as<std::string>();
     if (times != "trace" && times != "model")

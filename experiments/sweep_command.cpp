@@ -9,6 +9,7 @@
 #include "experiments/options.hpp"
 #include "experiments/progress.hpp"
 #include "experiments/sweep/sweep_session.hpp"
+#include "experiments/sweep/sweep_slurm.hpp"
 #include "experiments/text.hpp"
 #include "trace/error.hpp"
 
@@ -118,11 +119,40 @@ void print_result(const SweepPlan& plan, const SessionResult& result, bool json)
 
 }  // namespace
 
+int sweep_task_command(const Arguments& arguments) {
+  po::options_description options("options");
+  options.add_options()("help,h", "this text")("generation", po::value<unsigned>(),
+                                               "submission of the sweep")(
+      "task", po::value<unsigned>(), "array task")("jobs", po::value<unsigned>()->default_value(1),
+                                                   "threads")("folder", po::value<std::vector<std::string>>(),
+                                                              "results folder (positional)");
+  const po::variables_map values = parse_options(arguments, options, "folder");
+  if (values.count("help") != 0) {
+    std::cout << "swaplab sweep-task FOLDER --generation G --task T\n\nOne task of the job array that "
+                 "'swaplab sweep "
+                 "--executor slurm' submits.\n\n"
+              << options;
+    return kExitOk;
+  }
+  if (values.count("folder") == 0 || values.count("generation") == 0 || values.count("task") == 0)
+    throw Error(ErrorKind::usage, "swaplab sweep-task needs FOLDER, --generation and --task");
+  run_slurm_task(values["folder"].as<std::vector<std::string>>()[0], values["generation"].as<unsigned>(),
+                 values["task"].as<unsigned>(), std::max(1u, values["jobs"].as<unsigned>()));
+  return kExitOk;
+}
+
 int sweep_command(const Arguments& arguments) {
   po::options_description options("options");
   options.add_options()("help,h", "this text")("jobs,j", po::value<unsigned>(),
                                                "threads (default: all); results do not depend on it")(
-      "executor", po::value<std::string>()->default_value("local"), "local")(
+      "executor", po::value<std::string>()->default_value("local"),
+      "local, or slurm: a job array on this cluster")(
+      "shards", po::value<unsigned>()->default_value(0),
+      "slurm: array tasks (default: one per 8 runs, at most 64)")("partition", po::value<std::string>(),
+                                                                  "slurm: partition")(
+      "slurm-option", po::value<std::vector<std::string>>()->composing(),
+      "slurm: an option for sbatch, e.g. --slurm-option=--time=2:00:00; repeatable")(
+      "detach", "slurm: return after submission; --resume merges the results later")(
       "resume", "go on where an interrupted sweep stopped")(
       "retry-failed", "with --resume: repeat runs that ended as error, timeout, memory_limit or crashed")(
       "any-build", "resume what another build of swaplab began")("dry-run", "list the runs and stop")(
@@ -152,8 +182,12 @@ int sweep_command(const Arguments& arguments) {
   if (file.empty())
     throw Error(ErrorKind::usage, "swaplab sweep needs a sweep file; see 'swaplab sweep --help'");
   const std::string executor = values["executor"].as<std::string>();
-  if (executor != "local")
-    throw Error(ErrorKind::usage, "--executor must be local, found '" + executor + "'");
+  if (executor != "local" && executor != "slurm")
+    throw Error(ErrorKind::usage, "--executor must be local or slurm, found '" + executor + "'");
+  for (const char* only : {"partition", "slurm-option", "detach"}) {
+    if (executor == "local" && values.count(only) != 0)
+      throw Error(ErrorKind::usage, std::string("--") + only + " needs --executor slurm");
+  }
   const SweepPlan plan = make_plan(load_sweep_config(file, overrides), values.count("yes") != 0);
   SessionOptions session;
   session.output = values["output"].as<std::string>();
@@ -171,7 +205,26 @@ int sweep_command(const Arguments& arguments) {
   session.overrides = overrides;
   ProgressLine progress;
   session.progress = [&](std::size_t done, std::size_t total) { progress.update(done, total); };
-  const SessionResult result = run_local_sweep(plan, session);
+  SessionResult result;
+  if (executor == "slurm") {
+    SlurmOptions slurm;
+    slurm.shards = values["shards"].as<unsigned>();
+    slurm.detach = values.count("detach") != 0;
+    if (values.count("partition") != 0)
+      slurm.options.push_back("--partition=" + values["partition"].as<std::string>());
+    if (values.count("slurm-option") != 0) {
+      for (const std::string& option : values["slurm-option"].as<std::vector<std::string>>())
+        slurm.options.push_back(option);
+    }
+    if (values.count("jobs") != 0) slurm.options.push_back("--cpus-per-task=" + std::to_string(session.jobs));
+    result = run_slurm_sweep(plan, session, slurm);
+    if (slurm.detach && result.result_sha256.empty()) {
+      std::cout << "submitted; results will be in " << result.folder << " (--resume merges them)\n";
+      return kExitOk;
+    }
+  } else {
+    result = run_local_sweep(plan, session);
+  }
   progress.finish();
   print_result(plan, result, json);
   return kExitOk;

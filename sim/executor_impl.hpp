@@ -412,6 +412,7 @@ std::uint32_t Executor<Device, Memory>::log(ScheduleKind kind, std::uint32_t id,
   if (schedule_ == nullptr) return kNever;
   const Nanos now = device_.host_now();
   schedule_->entries.push_back({kind, stream, id, bytes, now, now});
+  if (schedule_->keep_timeline) schedule_->issued.push_back(now);
   return static_cast<std::uint32_t>(schedule_->entries.size() - 1);
 }
 

@@ -38,6 +38,8 @@ RunResult run_with(const Program& program, const Machine& machine, Policy& polic
                    VirtualDevice& device, Memory& memory) {
   Executor<VirtualDevice, Memory> executor(program, machine, device, memory, options.budget, options.needs,
                                            options.schedule);
+  if (options.schedule != nullptr && options.schedule->keep_timeline)
+    device.attach_stalls(&options.schedule->stalls);
   const std::optional<RunEnded> ended = executor.run(policy);
   device.finish();
   RunResult result = std::move(executor.result());

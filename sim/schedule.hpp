@@ -28,6 +28,13 @@ struct ScheduleEntry {
   Nanos start{0}, end{0};
 };
 
+// A time when no kernel ran, and why. `entry`: the operator that ended it, kNever without one.
+struct StallSlice {
+  Stall stall;
+  Nanos start{0}, end{0};
+  std::uint32_t entry = 0;
+};
+
 struct Schedule {
   // Header: enough to repeat and to check the run.
   std::string trace_path;
@@ -43,6 +50,11 @@ struct Schedule {
   std::vector<ScheduleEntry> entries;
   // What the run claims; the checker recomputes it.
   RunResult result;
+  // For timelines, when asked for; not part of schedule files: host time at which each entry was issued,
+  // and the stalls, whose times add up to those of `result`.
+  bool keep_timeline = false;
+  std::vector<Nanos> issued;
+  std::vector<StallSlice> stalls;
 };
 
 }  // namespace swaplab

@@ -224,25 +224,26 @@ void VirtualDevice::account_start(Lane& lane, std::int64_t now) {
   if (running_kernels_++ > 0) {
     totals_.busy += Nanos{now - accounted_};
   } else {
+    const std::uint32_t entry = lane.queue.front().log;
     std::int64_t from = accounted_;
     for (const Reason& reason : lane.reasons) {
       const std::int64_t until = std::min(reason.until, now);
       if (until <= from) continue;
       if (reason.host) {
-        attribute_host(from, until);
+        attribute_host(from, until, entry);
       } else {
-        totals_.stalls[static_cast<std::size_t>(reason.stall)] += Nanos{until - from};
+        add_stall(reason.stall, from, until, entry);
       }
       from = until;
     }
-    if (from < now) attribute_host(from, now);
+    if (from < now) attribute_host(from, now, entry);
   }
   lane.reasons.clear();
   accounted_ = now;
 }
 
 // The device had nothing to run because the host had not submitted it: say what the host did.
-void VirtualDevice::attribute_host(std::int64_t from, std::int64_t until) {
+void VirtualDevice::attribute_host(std::int64_t from, std::int64_t until, std::uint32_t entry) {
   while (from < until) {
     while (!host_segments_.empty() && host_segments_.front().end <= from) host_segments_.pop();
     std::int64_t end = until;
@@ -256,9 +257,14 @@ void VirtualDevice::attribute_host(std::int64_t from, std::int64_t until) {
         reason = segment.reason;
       }
     }
-    totals_.stalls[static_cast<std::size_t>(reason)] += Nanos{end - from};
+    add_stall(reason, from, end, entry);
     from = end;
   }
+}
+
+void VirtualDevice::add_stall(Stall stall, std::int64_t from, std::int64_t until, std::uint32_t entry) {
+  totals_.stalls[static_cast<std::size_t>(stall)] += Nanos{until - from};
+  if (stall_log_ != nullptr) stall_log_->push_back({stall, Nanos{from}, Nanos{until}, entry});
 }
 
 void VirtualDevice::end_iteration() {

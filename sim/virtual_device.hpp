@@ -74,6 +74,8 @@ class VirtualDevice {
 
   // ---- accounting
   void attach(std::vector<ScheduleEntry>* log) { log_ = log; }
+  // Every stall that is accounted for is also appended here.
+  void attach_stalls(std::vector<StallSlice>* stalls) { stall_log_ = stalls; }
   // The iteration ends with the last kernel submitted so far.
   void end_iteration();
   struct Snapshot {
@@ -128,7 +130,8 @@ class VirtualDevice {
   void update_rates(std::int64_t now);
   bool is_compute(std::uint16_t lane) const { return lane < compute_streams_; }
   void account_start(Lane& lane, std::int64_t now);
-  void attribute_host(std::int64_t from, std::int64_t until);
+  void attribute_host(std::int64_t from, std::int64_t until, std::uint32_t entry);
+  void add_stall(Stall stall, std::int64_t from, std::int64_t until, std::uint32_t entry);
   void take_snapshots();
 
   const Machine& machine_;
@@ -151,6 +154,7 @@ class VirtualDevice {
   WorkQueue<std::vector<Ticket>> markers_;
   std::vector<Snapshot> snapshots_;
   std::vector<ScheduleEntry>* log_ = nullptr;
+  std::vector<StallSlice>* stall_log_ = nullptr;
 };
 
 }  // namespace swaplab

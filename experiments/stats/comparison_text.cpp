@@ -24,7 +24,8 @@ std::string ratio_text(double ratio) {
 }
 
 std::string interval_text(const Interval& interval) {
-  return number("[%.3f, ", interval.low) + number("%.3f]", interval.high);
+  const std::string high = std::isfinite(interval.high) ? number("%.3f]", interval.high) : "no limit]";
+  return number("[%.3f, ", interval.low) + high;
 }
 
 std::string p_text(double p) {

@@ -134,7 +134,8 @@ RangeValue range_value(const ConfigPlace& place, const FactorKind& kind) {
 const std::vector<FactorKind>& factor_kinds() {
   static const std::vector<FactorKind> kinds = {
       {"trace", "a recording" + trace_source_summary(), "configs/traces/gpt_small.jsonl.gz", "",
-       RangeKind::none, true, [](const ConfigPlace& place) { return read_trace_source(place); }},
+       RangeKind::none, true,
+       [](const ConfigPlace& place) { return at_place(place, [&] { return read_trace_source(place); }); }},
       {"machine", "name or file of a machine description", "h100-pcie5", "h100-pcie5", RangeKind::none, false,
        read_machine},
       {"iterations", "length to which the recording is continued", "10", "recorded", RangeKind::integer,

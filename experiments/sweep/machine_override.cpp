@@ -160,6 +160,14 @@ void override_figure(Machine& machine, const std::string& path, const std::strin
   set_value(machine, path, [value](std::int64_t) { return value; });
 }
 
+void apply_figure_assignment(Machine& machine, const std::string& assignment) {
+  const std::size_t equals = assignment.find('=');
+  if (equals == std::string::npos)
+    throw Error(ErrorKind::usage,
+                "--set '" + assignment + "': expected FIGURE=VALUE, e.g. links.bandwidth=2x");
+  override_figure(machine, assignment.substr(0, equals), assignment.substr(equals + 1));
+}
+
 void scale_figure(Machine& machine, const std::string& path, Ppm factor) {
   set_value(machine, path, [factor](std::int64_t value) { return scaled(value, factor); });
 }

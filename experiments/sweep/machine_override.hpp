@@ -25,6 +25,8 @@ const OverridableFigure& find_figure(std::string_view path);
 // figure_text for the canonical form. Setting the bandwidth of a link that is described by a table
 // stretches the table's times by old rate / new rate. Throws Error(usage).
 void override_figure(Machine& machine, const std::string& path, const std::string& text);
+// "links.bandwidth=2x" of a command line. Throws Error(usage).
+void apply_figure_assignment(Machine& machine, const std::string& assignment);
 // value * factor / 10^6, rounded down, at least 1 for figures that must be above 0.
 void scale_figure(Machine& machine, const std::string& path, Ppm factor);
 

@@ -270,7 +270,8 @@ Results load_results(const std::string& path) {
       throw Error(ErrorKind::input, path + ": is no results folder (config.resolved.json is missing)");
     results.manifest_json = read_text(path + "/manifest.json");
     try {
-      const Json j = Json::parse(read_text(config));
+      results.config_json = read_text(config);
+      const Json j = Json::parse(results.config_json);
       results.config.name = j.at("name").get<std::string>();
       results.config.baseline = j.at("baseline").get<std::string>();
       results.config.metric = j.at("metric").get<std::string>();

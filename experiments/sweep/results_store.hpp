@@ -72,8 +72,8 @@ std::vector<RunRecord> merge_records(std::vector<RunRecord> records, const Sweep
 struct Results {
   std::string folder;  // "" when a single file was given
   std::vector<RunRecord> records;
-  SweepConfig config;  // baseline, metric and threshold; defaults without a folder
-  std::string manifest_json;
+  SweepConfig config;                      // baseline, metric and threshold; defaults without a folder
+  std::string manifest_json, config_json;  // texts, "" without a folder
 };
 Results load_results(const std::string& path);
 

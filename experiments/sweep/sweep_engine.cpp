@@ -265,6 +265,11 @@ void run_units(const SweepPlan& plan, const std::function<std::optional<WorkUnit
   Engine(plan, next_unit, options).run();
 }
 
+std::unique_ptr<const PreparedRuns> prepare_run(const SweepPlan& plan, const PlannedRun& run) {
+  TraceShelf shelf;
+  return prepare(plan, run, shelf);
+}
+
 std::vector<WorkUnit> units_of(const SweepPlan& plan, const std::vector<bool>& done, std::size_t longest) {
   std::vector<WorkUnit> units;
   for (std::size_t g = 0; g + 1 < plan.group_begin.size(); ++g) {

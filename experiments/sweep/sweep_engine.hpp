@@ -3,10 +3,12 @@
 
 #include <cstddef>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "experiments/prepared_runs.hpp"
 #include "experiments/sweep/run_record.hpp"
 #include "experiments/sweep/sweep_plan.hpp"
 
@@ -30,6 +32,9 @@ void run_units(const SweepPlan& plan, const std::function<std::optional<WorkUnit
 // Units of the plan without the runs that `done` marks: one per group, in plan order, none longer
 // than `longest` runs.
 std::vector<WorkUnit> units_of(const SweepPlan& plan, const std::vector<bool>& done, std::size_t longest);
+
+// The program of one run, made ready alone.
+std::unique_ptr<const PreparedRuns> prepare_run(const SweepPlan& plan, const PlannedRun& run);
 
 struct RunLimits {
   Nanos time{0};    // wall time; 0: none

@@ -129,9 +129,8 @@ std::string group_key(const Factors& factors) {
 void collect_inputs(SweepPlan& plan) {
   std::map<std::string, std::string> traces, machines;
   for (const PlannedRun& run : plan.runs) {
-    for (const std::string& file : trace_source_files(run.factor("trace"))) {
-      if (!traces.contains(file)) traces[file] = sha256_file(file);
-    }
+    const std::string origin = trace_source_origin(run.factor("trace"));
+    if (!traces.contains(origin)) traces[origin] = trace_source_hash(run.factor("trace"));
     const std::string& machine = run.factor("machine");
     if (!machines.contains(machine)) machines[machine] = sha256_hex(machine_json(load_machine(machine)));
   }
@@ -216,8 +215,7 @@ SweepPlan make_plan(const SweepConfig& config, bool allow_large) {
     for (const auto& [name, value] : run.factors) {
       key["factors"][name] = name == "policy" ? parse_policies(value)[0].text() : value;
     }
-    for (const std::string& file : trace_source_files(run.factor("trace")))
-      key["inputs"].push_back(input_hash(plan.traces, file));
+    key["inputs"].push_back(input_hash(plan.traces, trace_source_origin(run.factor("trace"))));
     key["inputs"].push_back(input_hash(plan.machines, run.factor("machine")));
     if (run.factor("sample") != "nominal") key["uncertainty"] = uncertainty;
     key["bounds"] = config.bounds;

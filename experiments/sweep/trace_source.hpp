@@ -17,8 +17,9 @@ std::string read_trace_source(const ConfigPlace& place);
 // What else than a file can be written, for the documentation ("" when nothing).
 std::string trace_source_summary();
 
-// Files that a source reads, for hashing.
-std::vector<std::string> trace_source_files(const std::string& source);
+// The file or workload that a source begins with, and the hash of its content.
+std::string trace_source_origin(const std::string& source);
+std::string trace_source_hash(const std::string& source);
 // Whether the seed of a run changes this trace.
 bool trace_source_uses_seed(const std::string& source);
 // Reads or makes the trace. `iterations` 0: as it is. Throws Error(input, usage).
