@@ -38,6 +38,7 @@ int trace_check_command(const Arguments& arguments);
 int trace_convert_command(const Arguments& arguments);
 int trace_perturb_command(const Arguments& arguments);
 int trace_diff_command(const Arguments& arguments);
+int trace_analyze_command(const Arguments& arguments);
 int trace_synth_command(const Arguments& arguments);
 
 struct ReadReport;

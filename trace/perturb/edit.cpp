@@ -504,6 +504,8 @@ class EditableTrace::Emitter {
       }
       all.push_back(std::move(m));
     }
+    std::stable_sort(all.begin(), all.end(),
+                     [](const auto& a, const auto& b) { return a.first_op < b.first_op; });
     return all;
   }
 

@@ -25,7 +25,7 @@ struct PerturbationMark {
   bool operator==(const PerturbationMark&) const = default;
 };
 
-// In the order in which they were made. Throws Error(input) when the header's array is malformed.
+// By first operator. Throws Error(input) when the header's array is malformed.
 std::vector<PerturbationMark> perturbation_marks(const TraceHeader& header);
 // Replaces the header's array; no array for no marks.
 void set_perturbation_marks(TraceHeader& header, const std::vector<PerturbationMark>& marks);
