@@ -1,6 +1,4 @@
 // `swaplab trace synth`: eager traces from a description.
-#include <algorithm>
-#include <array>
 #include <cstdio>
 #include <iostream>
 #include <map>
@@ -40,15 +38,78 @@ examples:
 
 )";
 
-std::map<std::string, std::int64_t> flop_by_class(const Trace& trace) {
-  std::map<std::string, std::int64_t> sums;
-  for (const SigId signature : trace.ops.signature) {
-    const auto i = index(signature);
-    const std::int64_t flop = trace.signatures.flop[i];
-    if (flop > 0)
-      sums[std::string(op_class_name(classify_operator(trace.names[trace.signatures.name[i]])))] += flop;
+struct ClassWork {
+  std::int64_t kernels = 0, flop = 0, bytes = 0, device_time_ns = 0;
+};
+
+// Work of one iteration by operator class; collectives by kind, bytes, ranks and group.
+Json work_json(const Trace& trace, const Iteration& iteration) {
+  std::map<std::string, ClassWork> classes;
+  std::map<std::pair<std::string, std::string>, std::int64_t> collectives;
+  std::int64_t views = 0;
+  for (std::uint32_t op = iteration.first_op; op < iteration.end_op; ++op) {
+    const auto i = index(trace.ops.signature[op]);
+    const std::string_view name = trace.op_name(op);
+    if (trace.signatures.view[i] != 0) {
+      ++views;
+      continue;
+    }
+    const bool collective = name.starts_with("c10d.");
+    if (collective) ++collectives[{std::string(name), std::string(trace.names[trace.signatures.detail[i]])}];
+    ClassWork& work =
+        classes[collective ? "collective" : std::string(op_class_name(classify_operator(name)))];
+    ++work.kernels;
+    work.flop += trace.signatures.flop[i];
+    work.bytes += (trace.signatures.read[i] + trace.signatures.written[i]).value;
+    if (trace.has_device_times()) work.device_time_ns += trace.ops.device_time[op].value;
   }
-  return sums;
+  Json j;
+  j["views"] = views;
+  for (const auto& [name, work] : classes) {
+    Json& c = j["classes"][name];
+    c["kernels"] = work.kernels;
+    c["flop"] = work.flop;
+    c["bytes"] = work.bytes;
+    if (trace.has_device_times()) c["device_time_ns"] = work.device_time_ns;
+  }
+  static constexpr const char* groups[] = {"tensor", "data", "pipeline", "expert"};
+  j["collectives"] = Json::array();
+  for (const auto& [key, count] : collectives) {
+    const Json attributes = Json::parse(key.second)["attr"];
+    j["collectives"].push_back({{"operator", key.first},
+                                {"bytes", attributes[0]},
+                                {"ranks", attributes[1]},
+                                {"group", groups[attributes[2].get<std::size_t>()]},
+                                {"count", count}});
+  }
+  return j;
+}
+
+// Both limits of the roofline at 100 % efficiency, by signature: what fitting efficiencies needs.
+Json roofline_json(const Trace& trace, const Machine& machine) {
+  Machine compute = machine, memory = machine;
+  compute.efficiency.fill(Efficiency{});
+  memory.efficiency.fill(Efficiency{});
+  compute.kernel_floor = memory.kernel_floor = Nanos{0};
+  constexpr std::int64_t kNoLimit = std::int64_t{1} << 60;
+  compute.hbm_bytes_per_second = kNoLimit;
+  memory.flop_rates = {kNoLimit, kNoLimit, kNoLimit, kNoLimit, kNoLimit};
+  Json rows = Json::array();
+  for (auto it = trace.iterations.rbegin(); it != trace.iterations.rend(); ++it) {
+    if (it->kind != IterationKind::train) continue;
+    std::vector<std::int64_t> count(trace.signatures.size());
+    for (std::uint32_t op = it->first_op; op < it->end_op; ++op) ++count[index(trace.ops.signature[op])];
+    for (std::uint32_t i = 0; i < count.size(); ++i) {
+      const std::string_view name = trace.names[trace.signatures.name[i]];
+      if (count[i] == 0 || trace.signatures.view[i] != 0 || name.starts_with("c10d.")) continue;
+      rows.push_back({{"class", op_class_name(classify_operator(name))},
+                      {"count", count[i]},
+                      {"compute_ns", model_device_time(trace, SigId{i}, compute).value},
+                      {"memory_ns", model_device_time(trace, SigId{i}, memory).value}});
+    }
+    break;
+  }
+  return rows;
 }
 
 // The machine's roofline as each operator's device time.
@@ -72,7 +133,6 @@ Json summary_json(const std::string& output, const Trace& trace, const TraceRepo
   j["peak_bytes"] = report.peak_bytes.value;
   j["live_at_end_bytes"] = report.live_bytes.value;
   for (std::size_t c = 0; c < 6; ++c) j["at_peak_bytes"][classes[c]] = report.bytes_by_class_at_peak[c].value;
-  for (const auto& [name, flop] : flop_by_class(trace)) j["flop"][name] = flop;
   for (const IterationSummary& it : report.iterations) {
     Json i;
     i["number"] = it.iteration.number;
@@ -81,6 +141,11 @@ Json summary_json(const std::string& output, const Trace& trace, const TraceRepo
     i["peak_bytes"] = it.peak_bytes.value;
     if (trace.has_device_times()) i["device_time_ns"] = it.device_time.value;
     j["iterations"].push_back(std::move(i));
+  }
+  for (auto it = trace.iterations.rbegin(); it != trace.iterations.rend(); ++it) {
+    if (it->kind != IterationKind::train) continue;
+    j["last_training_iteration"] = work_json(trace, *it);
+    break;
   }
   return j;
 }
@@ -123,6 +188,7 @@ int trace_synth_command(const Arguments& arguments) {
                                                "file to write; without it only the summary is printed")(
       "machine", po::value<std::string>(), "writes this machine's modelled device times into the trace")(
       "list", "the workloads that are known by name")("keys", "every key with default, form and meaning")(
+      "roofline", "with --machine and --json: both limits of each kernel at 100 % efficiency")(
       "show", "the resolved description as JSON, nothing is generated")("json", "JSON instead of text")(
       "words", po::value<std::vector<std::string>>(), "CONFIG and KEY=VALUE (positional)");
   const po::variables_map values = parse_options(arguments, options, "words");
@@ -155,17 +221,27 @@ int trace_synth_command(const Arguments& arguments) {
     return kExitOk;
   }
   Trace trace = synth::synthesize(config);
-  if (values.count("machine") != 0) bake_times(trace, load_machine(values["machine"].as<std::string>()));
+  Json roofline;
+  if (values.count("machine") != 0) {
+    const Machine machine = load_machine(values["machine"].as<std::string>());
+    bake_times(trace, machine);
+    if (values.count("roofline") != 0) roofline = roofline_json(trace, machine);
+  } else if (values.count("roofline") != 0) {
+    throw Error(ErrorKind::usage, "--roofline needs --machine");
+  }
   std::string output;
   if (values.count("output") != 0) {
     output = values["output"].as<std::string>();
     write_trace(trace, output);
   }
   const TraceReport report = examine_trace(trace);
-  if (values.count("json") != 0)
-    std::cout << summary_json(output, trace, report).dump(1) << '\n';
-  else
+  if (values.count("json") != 0) {
+    Json summary = summary_json(output, trace, report);
+    if (!roofline.is_null()) summary["roofline"] = std::move(roofline);
+    std::cout << summary.dump(1) << '\n';
+  } else {
     print_summary(output, trace, report);
+  }
   return kExitOk;
 }
 

@@ -17,7 +17,7 @@ enum class Family : std::uint8_t { decoder, encoder, vit, resnet, unet };
 enum class Positions : std::uint8_t { learned, rotary, none };
 enum class Activation : std::uint8_t { gelu, swiglu };
 enum class Norm : std::uint8_t { layer, rms };
-enum class AttentionKernel : std::uint8_t { explicit_scores, fused };
+enum class AttentionKernel : std::uint8_t { explicit_scores, fused, fused_softmax };
 enum class MaskSource : std::uint8_t { built, buffer };  // ones().triu() per call, or a registered buffer
 enum class DropoutStyle : std::uint8_t { native, composite };
 enum class Precision : std::uint8_t { fp32, bf16_autocast, fp16_autocast, bf16 };
@@ -64,6 +64,7 @@ struct TrainingConfig {
   GradientFormat gradients = GradientFormat::as_parameters;  // fp32: main gradients, added into
   bool clip_gradients = false, loss_scaling = false;
   Recompute recompute = Recompute::none;
+  std::int64_t recompute_stride = 1;  // full: of every so many blocks the first
   std::int64_t validation_every = 0;
   std::vector<std::int64_t> skip_steps;  // iterations (train and validation counted together)
   bool read_loss = true;                 // the host reads the loss after each step

@@ -154,8 +154,10 @@ std::vector<ConfigKey> make_keys() {
   k.push_back(flag("model.tied_head", FIELD(model.tied_head), "the output embedding is the input embedding"));
   k.push_back(
       flag("model.dropout", FIELD(model.dropout), "dropout after embedding, attention weights and blocks"));
-  k.push_back(choice<AttentionKernel>("model.attention", FIELD(model.attention), {"explicit", "fused"},
-                                      "score matrix in memory, or one flash-attention kernel"));
+  k.push_back(choice<AttentionKernel>("model.attention", FIELD(model.attention),
+                                      {"explicit", "fused", "fused-softmax"},
+                                      "score matrix in memory; one flash-attention kernel; or explicit with "
+                                      "Megatron's scale-mask-softmax kernel"));
   k.push_back(choice<MaskSource>("model.mask", FIELD(model.mask), {"built", "buffer"},
                                  "causal mask of explicit attention: made per call, or a registered buffer"));
   k.push_back(choice<DropoutStyle>("model.dropout_kernel", FIELD(model.dropout_kernel),
@@ -210,6 +212,8 @@ std::vector<ConfigKey> make_keys() {
   k.push_back(choice<Recompute>("training.recompute", FIELD(training.recompute),
                                 {"none", "selective", "full"},
                                 "activations made again backward: attention core, or whole blocks"));
+  k.push_back(integer("training.recompute_stride", FIELD(training.recompute_stride), 1,
+                      "full recomputation of only the first of every so many blocks"));
   k.push_back(integer("training.validation_every", FIELD(training.validation_every), 0,
                       "a validation iteration after every so many; 0: none"));
   k.push_back(integers("training.skip_steps", FIELD(training.skip_steps), 0, true,

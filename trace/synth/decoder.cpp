@@ -94,7 +94,7 @@ class Decoder final : public Model {
         y = block_list_[i].forward(c, y, losses);
         return after_block ? after_block(i, y) : y;
       };
-      if (c.config.training.recompute == Recompute::full && c.training) {
+      if (c.recomputes(i)) {
         // The balancing loss of a recomputed block stays inside its segment.
         x = checkpoint(rt,
                        [run](const std::vector<Tensor>& in) {

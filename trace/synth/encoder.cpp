@@ -56,8 +56,7 @@ class EncoderModel : public Model {
         y = block_list_[i].forward(c, y);
         return after_block ? after_block(i, y) : y;
       };
-      x = c.config.training.recompute == Recompute::full && c.training ? checkpoint(c.rt, run, {x})
-                                                                       : run({x});
+      x = c.recomputes(i) ? checkpoint(c.rt, run, {x}) : run({x});
     }
     return x;
   }

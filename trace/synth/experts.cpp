@@ -52,51 +52,108 @@ Experts::Experts(Context& c, const std::string& name, std::uint64_t layer) : lay
   }
 }
 
-Tensor Experts::dispatch(Context& c, const Tensor& flat, const Tensor& weights, const Tensor& chosen,
-                         std::uint64_t step) const {
+// Rows of tokens that go to expert `e`, and in which of their top-k slots: the host waits for their number.
+Experts::Routed Experts::routed_to(Context& c, const Tensor& chosen, std::size_t e, std::int64_t rows) {
   Eager& rt = c.rt;
+  const Tensor equal = rt.make(chosen.shape(), DType::boolean);
+  rt.emit(Aten::eq_scalar, {&chosen}, {&equal}, {e});
+  const Tensor where = rt.make({rows, 2}, DType::int64);
+  const Tensor* in[] = {&equal};
+  const Tensor* results[] = {&where};
+  rt.emit_list(Aten::nonzero, in, results, {}, {}, SyncKind::shape);
+  Routed routed{rt.alias(where, {rows}, {2}), rt.alias(where, {rows}, {2})};
+  rt.emit(Aten::unbind, {&where}, {&routed.token, &routed.slot}, {1});
+  return routed;
+}
+
+// weights[token, slot]
+Tensor Experts::shares(Context& c, const Tensor& weights, const Routed& routed) {
+  Eager& rt = c.rt;
+  Tensor share = rt.make({routed.token.size(0)}, weights.dtype());
+  rt.emit(Aten::index, {&weights, &routed.token, &routed.slot}, {&share});
+  if (rt.records({&weights})) {
+    record(rt, {&share}, {&weights}, {routed.token, routed.slot}, [shape = weights.shape()](Backward& b) {
+      const Tensor zero = b.rt.make(shape, b.grad[0].dtype());
+      b.rt.emit(Aten::new_zeros, {&b.grad[0]}, {&zero}, {shape[0], shape[1]});
+      b.out[0] = b.rt.make(shape, b.grad[0].dtype());
+      b.rt.emit(Aten::index_put, {&zero, &b.saved(0), &b.saved(1), &b.grad[0]}, {&b.out[0]}, {true});
+    });
+  }
+  return share;
+}
+
+std::vector<std::int64_t> Experts::loads(const Context& c, std::int64_t tokens, std::int64_t rank) const {
   const ExpertsConfig& x = c.config.model.experts;
-  const std::int64_t tokens = flat.size(0);
-  std::vector<std::int64_t> load =
-      route_tokens(tokens, x.count, x.top_k, x.imbalance_percent, c.config.seed ^ mix(layer_), step);
+  const std::uint64_t seed = c.config.seed ^ mix(layer_);
+  std::vector<std::int64_t> load = route_tokens(tokens, x.count, x.top_k, x.imbalance_percent, seed,
+                                                c.forward_passes * 4096 + static_cast<std::uint64_t>(rank));
   if (x.capacity_percent > 0) {
     const std::int64_t capacity =
         std::max<std::int64_t>(1, tokens * x.top_k * x.capacity_percent / (100 * x.count));
     for (std::int64_t& rows : load) rows = std::min(rows, capacity);  // the rest of the tokens is dropped
   }
+  return load;
+}
+
+// Each expert in turn on the rows that chose it, as plain PyTorch code does it.
+Tensor Experts::run_locally(Context& c, const Tensor& flat, const Tensor& weights,
+                            const Tensor& chosen) const {
+  Eager& rt = c.rt;
+  const std::vector<std::int64_t> load = loads(c, flat.size(0), 0);
   Tensor out = zeros_like(rt, flat);
-  const std::int64_t ranks = c.config.parallel.expert;
   for (std::size_t e = 0; e < experts_.size(); ++e) {
-    const Tensor equal = rt.make(chosen.shape(), DType::boolean);
-    rt.emit(Aten::eq_scalar, {&chosen}, {&equal}, {e});
-    const std::int64_t rows = load[e];
-    const Tensor where = rt.make({rows, 2}, DType::int64);
-    const Tensor* in[] = {&equal};
-    const Tensor* results[] = {&where};
-    rt.emit_list(Aten::nonzero, in, results, {}, {}, SyncKind::shape);
-    const Tensor token = rt.alias(where, {rows}, {2}), slot = rt.alias(where, {rows}, {2});
-    rt.emit(Aten::unbind, {&where}, {&token, &slot}, {1});
-    if (rows == 0) continue;
-    Tensor y = index_rows(rt, flat, token);
-    if (ranks > 1) y = all_to_all(rt, y, rows, ranks, Group::expert);
+    const Routed routed = routed_to(c, chosen, e, load[e]);
+    if (load[e] == 0) continue;
+    Tensor y = index_rows(rt, flat, routed.token);
     y = experts_[e].forward(c, std::move(y));
-    if (ranks > 1) y = all_to_all(rt, y, rows, ranks, Group::expert);
-    Tensor share = rt.make({rows}, weights.dtype());
-    rt.emit(Aten::index, {&weights, &token, &slot}, {&share});
-    if (rt.records({&weights})) {
-      record(rt, {&share}, {&weights}, {token, slot}, [shape = weights.shape()](Backward& b) {
-        const Tensor zero = b.rt.make(shape, b.grad[0].dtype());
-        b.rt.emit(Aten::new_zeros, {&b.grad[0]}, {&zero}, {shape[0], shape[1]});
-        b.out[0] = b.rt.make(shape, b.grad[0].dtype());
-        b.rt.emit(Aten::index_put, {&zero, &b.saved(0), &b.saved(1), &b.grad[0]}, {&b.out[0]}, {true});
-      });
-    }
+    const Tensor share = shares(c, weights, routed);
     const Tensor column = unsqueeze(rt, share, -1);
     y = mul(rt, y, column);
-    if (y.dtype() != out.dtype()) y = to(rt, y, out.dtype());
-    out = index_add(rt, out, token, y);
+    y = to(rt, y, out.dtype());
+    out = index_add(rt, out, routed.token, y);
   }
   return out;
+}
+
+// Expert parallelism: rows travel to the ranks of their experts and back.
+Tensor Experts::run_across_ranks(Context& c, const Tensor& flat, const Tensor& weights,
+                                 const Tensor& chosen) const {
+  Eager& rt = c.rt;
+  const std::int64_t ranks = c.config.parallel.expert;
+  const std::vector<std::int64_t> own = loads(c, flat.size(0), 0);
+  std::vector<Tensor> tokens, slots;
+  for (std::size_t e = 0; e < own.size(); ++e) {
+    const Routed routed = routed_to(c, chosen, e, own[e]);
+    tokens.push_back(routed.token);
+    slots.push_back(routed.slot);
+  }
+  std::vector<std::int64_t> received(experts_.size());
+  for (std::int64_t rank = 0; rank < ranks; ++rank) {
+    const std::vector<std::int64_t> load = loads(c, flat.size(0), rank);
+    for (std::size_t e = 0; e < received.size(); ++e) received[e] += load[e];
+  }
+  const Routed all{cat(rt, tokens, 0), cat(rt, slots, 0)};
+  tokens.clear();
+  slots.clear();
+  const Tensor sorted = index_rows(rt, flat, all.token);
+  const std::int64_t rows = std::accumulate(received.begin(), received.end(), std::int64_t{0});
+  Tensor results;
+  if (rows > 0) {
+    const Tensor arrived = all_to_all(rt, sorted, rows, ranks, Group::expert);
+    std::vector<Tensor> parts = split_with_sizes(rt, arrived, received, 0);
+    for (std::size_t e = 0; e < parts.size(); ++e)
+      if (received[e] > 0) parts[e] = experts_[e].forward(c, std::move(parts[e]));
+    results = cat(rt, parts, 0);
+  } else {
+    results = zeros(rt, {0, flat.size(1)}, flat.dtype());
+  }
+  Tensor y = all_to_all(rt, results, all.token.size(0), ranks, Group::expert);
+  const Tensor share = shares(c, weights, all);
+  const Tensor column = unsqueeze(rt, share, -1);
+  y = mul(rt, y, column);
+  y = to(rt, y, flat.dtype());
+  const Tensor zero = zeros_like(rt, flat);
+  return index_add(rt, zero, all.token, y);
 }
 
 Tensor Experts::forward(Context& c, Tensor given, std::vector<Tensor>& balance) const {
@@ -122,8 +179,8 @@ Tensor Experts::forward(Context& c, Tensor given, std::vector<Tensor>& balance) 
     const Tensor sum = sum_last(rt, weights);
     weights = div(rt, weights, sum);
   }
-  const std::uint64_t step = c.forward_passes;
-  const Tensor out = dispatch(c, flat, weights, chosen, step);
+  const Tensor out = c.config.parallel.expert > 1 ? run_across_ranks(c, flat, weights, chosen)
+                                                  : run_locally(c, flat, weights, chosen);
   Tensor hot;  // share of tokens whose first choice each expert is, by one_hot
   {
     const Eager::GradMode no_grad(rt, false);

@@ -21,8 +21,15 @@ class Experts {
   Tensor forward(Context& c, Tensor x, std::vector<Tensor>& balance) const;
 
  private:
-  Tensor dispatch(Context& c, const Tensor& flat, const Tensor& weights, const Tensor& chosen,
-                  std::uint64_t step) const;
+  struct Routed {
+    Tensor token, slot;
+  };
+  static Routed routed_to(Context& c, const Tensor& chosen, std::size_t e, std::int64_t rows);
+  static Tensor shares(Context& c, const Tensor& weights, const Routed& routed);
+  // Rows that each expert of the whole model gets from `rank`'s tokens.
+  std::vector<std::int64_t> loads(const Context& c, std::int64_t tokens, std::int64_t rank) const;
+  Tensor run_locally(Context& c, const Tensor& flat, const Tensor& weights, const Tensor& chosen) const;
+  Tensor run_across_ranks(Context& c, const Tensor& flat, const Tensor& weights, const Tensor& chosen) const;
   Linear router_;
   std::vector<Mlp> experts_;
   std::uint64_t layer_ = 0;

@@ -102,6 +102,11 @@ Tensor Attention::scores(Context& c, const Tensor& q, const Tensor& k, const Ten
   {
     const Tensor k_t = transpose(rt, k, -2, -1);
     const Tensor product = matmul(rt, q, k_t);
+    if (c.config.model.attention == AttentionKernel::fused_softmax) {
+      Tensor weights = scaled_masked_softmax(rt, product);
+      weights = dropout(c, weights);
+      return matmul(rt, weights, v);
+    }
     s = mul_scalar(rt, product);
   }
   const std::int64_t tokens = q.size(2);

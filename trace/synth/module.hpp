@@ -40,6 +40,11 @@ struct Context {
   DType parameter_format() const {
     return config.training.precision == Precision::bf16 ? DType::bfloat16 : DType::float32;
   }
+  // Whether block `i` is recomputed as a whole.
+  bool recomputes(std::size_t i) const {
+    return training && config.training.recompute == Recompute::full &&
+           i % static_cast<std::size_t>(config.training.recompute_stride) == 0;
+  }
   // A trainable parameter that lives from before the program.
   Tensor parameter(const std::string& name, const Shape& shape);
   Tensor buffer(const std::string& name, const Shape& shape, DType dtype);

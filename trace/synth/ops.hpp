@@ -61,6 +61,8 @@ Tensor dropout(Eager& rt, const Tensor& x, DropoutKernel kernel);
 
 // Reductions.
 Tensor softmax(Eager& rt, const Tensor& x);
+// Megatron's kernel: scale, causal mask and softmax at once, in the input's format.
+Tensor scaled_masked_softmax(Eager& rt, const Tensor& x);
 Tensor sum_to(Eager& rt, const Tensor& x, const Shape& shape);
 Tensor mean(Eager& rt, const Tensor& x, std::initializer_list<std::int64_t> dims, bool keep);
 Tensor sum_last(Eager& rt, const Tensor& x);  // keeps the dimension

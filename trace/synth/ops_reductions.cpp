@@ -32,6 +32,18 @@ Tensor softmax(Eager& rt, const Tensor& x) {
   return keeps_result(rt, wide, Aten::softmax, Aten::softmax_backward, -1, -1);
 }
 
+Tensor scaled_masked_softmax(Eager& rt, const Tensor& x) {
+  Tensor out = rt.make(x.shape(), x.dtype());
+  rt.emit(Aten::scaled_masked_softmax, {&x}, {&out});
+  if (!rt.records({&x})) return out;
+  const Tensor result = detach_saved(rt, out);
+  record(rt, {&out}, {&x}, {result}, [](Backward& b) {
+    b.out[0] = b.rt.make(b.saved(0).shape(), b.saved(0).dtype());
+    b.rt.emit(Aten::scaled_masked_softmax_backward, {&b.grad[0], &b.saved(0)}, {&b.out[0]});
+  });
+  return out;
+}
+
 Tensor sum_to(Eager& rt, const Tensor& x, const Shape& shape) {
   const std::size_t leading = x.shape().rank() - shape.rank();
   Shape reduced = x.shape();

@@ -122,7 +122,7 @@ class ResNet final : public Model {
         y = block_list_[i].forward(c, y);
         return after_block ? after_block(i, y) : y;
       };
-      x = c.config.training.recompute == Recompute::full && c.training ? checkpoint(rt, run, {x}) : run({x});
+      x = c.recomputes(i) ? checkpoint(rt, run, {x}) : run({x});
     }
     x = mean(rt, x, {2, 3}, false);
     const Tensor logits = head_.forward(c, x);

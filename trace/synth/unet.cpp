@@ -240,8 +240,7 @@ class UNet final : public Model {
       const Tensor y = layer.block.forward(c, in[0], in[1]);
       return layer.attends ? layer.attention.forward(c, y) : y;
     };
-    return c.config.training.recompute == Recompute::full && c.training ? checkpoint(c.rt, run, {x, time})
-                                                                        : run({x, time});
+    return c.recomputes(0) ? checkpoint(c.rt, run, {x, time}) : run({x, time});
   }
 
   // Sines and cosines of the diffusion step.
