@@ -59,7 +59,7 @@ function plane(width, height, x, y, xLabel, yLabel, xText = String, yText = Stri
   const svg = element("svg", { viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": yLabel + " over " + xLabel });
   const px = v => left + (v - x[0]) / (x[1] - x[0] || 1) * (width - left - right);
   const py = v => height - bottom - (v - y[0]) / (y[1] - y[0] || 1) * (height - top - bottom);
-  for (const t of ticks(x[0], x[1], 7)) svg.append(
+  for (const t of ticks(x[0], x[1], narrow ? 4 : 7)) svg.append(
     element("line", { class: "axis", x1: px(t), x2: px(t), y1: top, y2: height - bottom }),
     element("text", { class: "soft", x: px(t), y: height - bottom + 15, "text-anchor": "middle" }, xText(t)));
   for (const t of ticks(y[0], y[1], 6)) svg.append(
@@ -69,10 +69,12 @@ function plane(width, height, x, y, xLabel, yLabel, xText = String, yText = Stri
     element("text", { transform: `translate(13 ${(top + height - bottom) / 2}) rotate(-90)`, "text-anchor": "middle" }, yLabel));
   return { svg, px, py };
 }
+// Charts are drawn for the width they have, so that their text stays readable on a phone.
+const chartWidth = Math.max(340, Math.min(900, document.querySelector("main").clientWidth - 24)), narrow = chartWidth < 600;
 const decimals = v => +v.toFixed(4) + "";
 
 // Few traces leave the interval without a limit, which JSON writes as null.
-const limit = v => v === null ? "no limit" : v.toFixed(3);
+const limit = v => v === null || v < 1e-9 ? "no limit" : v.toFixed(3);
 function verdicts() {
   if (!data.comparison) { fill("verdict", element("p", {}, "One policy only: nothing to compare.")); return; }
   const c = data.comparison;
@@ -89,16 +91,16 @@ function dots(candidate) {
   if (!one || !one.pairs.length) { fill("dots", element("p", {}, "No pairs.")); return; }
   const names = one.traces.map(t => t.trace), logs = one.pairs.map(p => Math.log2(p.ratio));
   const low = Math.min(-0.1, ...logs) * 1.08, high = Math.max(0.1, ...logs) * 1.08;
-  const width = 900, row = 24, top = 12, height = top + (names.length + 1) * row + 42, left = 190;
+  const width = chartWidth, row = 24, top = 12, height = top + (names.length + 1) * row + 42, left = narrow ? 120 : 190;
   const svg = element("svg", { viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": "ratio per pair" });
   const px = v => left + (v - low) / (high - low) * (width - left - 16), bottom = top + (names.length + 1) * row;
-  for (const t of ticks(low, high, 8)) svg.append(element("line", { class: "axis", x1: px(t), x2: px(t), y1: top, y2: bottom }),
+  for (const t of ticks(low, high, narrow ? 4 : 8)) svg.append(element("line", { class: "axis", x1: px(t), x2: px(t), y1: top, y2: bottom }),
     element("text", { class: "soft", x: px(t), y: bottom + 15, "text-anchor": "middle" }, (2 ** t).toFixed(2) + "x"));
   const threshold = Math.log2(1 + c.threshold);
   svg.append(element("rect", { x: px(-threshold), width: Math.max(1, px(threshold) - px(-threshold)), y: top, height: bottom - top, fill: "var(--line)", opacity: .6 }));
   names.forEach((name, k) => {
     const y = top + (k + .5) * row;
-    svg.append(element("text", { x: left - 8, y: y + 4, "text-anchor": "end" }, shorten(name).slice(0, 26)));
+    svg.append(element("text", { x: left - 8, y: y + 4, "text-anchor": "end" }, shorten(name).slice(0, narrow ? 15 : 26)));
     for (const p of one.pairs.filter(p => p.trace === name))
       svg.append(element("circle", { class: "mark", cx: px(Math.log2(p.ratio)), cy: y, r: 4.5, fill: color(candidate), opacity: .8 }, element("title", {}, `${p.where}: ${p.ratio.toFixed(3)}x`)));
   });
@@ -107,7 +109,7 @@ function dots(candidate) {
   svg.append(element("text", { x: left - 8, y: y + 4, "text-anchor": "end", "font-weight": 700 }, "geometric mean"),
     element("line", { x1: inside(one.interval[0]), x2: inside(one.interval[1]), y1: y, y2: y, stroke: "var(--fg)", "stroke-width": 2 }),
     element("polygon", { points: `${m - 6},${y} ${m},${y - 6} ${m + 6},${y} ${m},${y + 6}`, fill: "var(--fg)" }),
-    element("text", { x: (left + width) / 2, y: height - 4, "text-anchor": "middle" }, `${c.metric}: ${candidate} / ${c.baseline} (left is ${c.less ? "better" : "worse"}; band: threshold)`));
+    element("text", { x: (left + width) / 2, y: height - 4, "text-anchor": "middle" }, `${c.metric}: ${candidate} / ${c.baseline} (left is ${c.less ? "better" : "worse"})`));
   fill("dots", svg);
 }
 
@@ -125,7 +127,7 @@ function curves(trace, setting) {
   const xs = [...series.values()].flatMap(m => [...m.keys()]), ys = [...series.values()].flatMap(m => [...m.values()]);
   if (!xs.length) { fill("curves", element("p", {}, "No run ended for this choice.")); return; }
   const spread = Math.max(...xs) - Math.min(...xs) || .1;
-  const { svg, px, py } = plane(900, 380, [Math.min(...xs) - spread * .03, Math.max(...xs) + spread * .03], [Math.min(1, ...ys) * .98, Math.max(...ys) * 1.04], "budget, as a share of the trace's peak", "slowdown", decimals, v => decimals(v) + "x");
+  const { svg, px, py } = plane(chartWidth, narrow ? 300 : 380, [Math.min(...xs) - spread * .03, Math.max(...xs) + spread * .03], [Math.min(1, ...ys) * .98, Math.max(...ys) * 1.04], "budget, as a share of the trace's peak", "slowdown", decimals, v => decimals(v) + "x");
   for (const [name, points] of series) {
     const sorted = [...points].sort((a, b) => a[0] - b[0]);
     svg.append(element("path", { d: "M" + sorted.map(([x, y]) => `${px(x)},${py(y)}`).join("L"), fill: "none", stroke: color(name), "stroke-width": 2, "stroke-dasharray": name === "(bound)" ? "6 4" : null }));
@@ -140,7 +142,7 @@ function pareto(trace, setting) {
   const front = points.filter(p => !points.some(q => (q.x < p.x && q.y <= p.y) || (q.x <= p.x && q.y < p.y))).sort((a, b) => a.x - b.x);
   const max = k => Math.max(...points.map(p => p[k])), min = k => Math.min(...points.map(p => p[k]));
   const pad = k => (max(k) - min(k) || max(k) || 1) * .05;
-  const { svg, px, py } = plane(900, 340, [min("x") - pad("x"), max("x") + pad("x")], [min("y") - pad("y"), max("y") + pad("y")], "device memory reserved at its peak, GiB", "iteration time, ms", decimals, decimals);
+  const { svg, px, py } = plane(chartWidth, narrow ? 280 : 340, [min("x") - pad("x"), max("x") + pad("x")], [min("y") - pad("y"), max("y") + pad("y")], "device memory reserved at its peak, GiB", "iteration time, ms", decimals, decimals);
   svg.append(element("path", { d: "M" + front.map((p, k) => (k ? `L${px(p.x)},${py(front[k - 1].y)}L` : "") + `${px(p.x)},${py(p.y)}`).join(""), fill: "none", stroke: "var(--fg)", "stroke-width": 1.5 }));
   for (const p of points) svg.append(element("circle", { class: "mark", cx: px(p.x), cy: py(p.y), r: front.includes(p) ? 6 : 3.5, fill: color(text("policy", p.i)), opacity: front.includes(p) ? 1 : .6 },
     element("title", {}, `${text("policy", p.i)} at ${text("budget", p.i)}: ${time(number("iter_time_ns", p.i))}, ${bytes(number("peak_reserved_bytes", p.i))}`)));
@@ -152,11 +154,11 @@ function breakdown(trace, setting) {
   const rows = chosen(trace, setting).filter(i => number("iter_time_ns", i) !== null);
   if (!rows.length) { fill("breakdown", element("p", {}, "No run ended for this choice.")); return; }
   const used = parts.map((p, k) => k).filter(k => rows.some(i => number(parts[k], i) > 0));
-  const row = 20, width = 900, left = 300, height = rows.length * row + 30, most = Math.max(...rows.map(i => number("iter_time_ns", i)));
+  const row = 20, width = chartWidth, left = narrow ? 130 : 300, height = rows.length * row + 30, most = Math.max(...rows.map(i => number("iter_time_ns", i)));
   const svg = element("svg", { viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": "time of an iteration by what it was spent on" });
   rows.forEach((i, k) => {
     let x = left;
-    svg.append(element("text", { x: left - 8, y: k * row + 14, "text-anchor": "end" }, `${text("budget", i)} ${text("policy", i)}`.slice(0, 44)));
+    svg.append(element("text", { x: left - 8, y: k * row + 14, "text-anchor": "end" }, `${text("budget", i)} ${text("policy", i)}`.slice(0, narrow ? 18 : 44)));
     for (const p of used) {
       const w = number(parts[p], i) / most * (width - left - 90);
       if (w > 0) svg.append(element("rect", { x, y: k * row + 2, width: w, height: row - 5, fill: partColor(p) }, element("title", {}, `${parts[p]}: ${time(number(parts[p], i))}`)));
@@ -170,7 +172,7 @@ function breakdown(trace, setting) {
 function timelines() {
   if (!data.timeline) { document.getElementById("timeline-section").remove(); return; }
   const t = data.timeline, x = t.time_ns.map(v => v / 1e6), y = t.bytes.map(v => v / 2 ** 20);
-  const { svg, px, py } = plane(900, 280, [0, Math.max(...x) || 1], [0, Math.max(...y, t.budget_bytes / 2 ** 20) * 1.05], "host time, ms", "device bytes, MiB", decimals, decimals);
+  const { svg, px, py } = plane(chartWidth, narrow ? 240 : 280, [0, Math.max(...x) || 1], [0, Math.max(...y, t.budget_bytes / 2 ** 20) * 1.05], "host time, ms", "device bytes, MiB", decimals, decimals);
   let d = `M${px(x[0])},${py(0)}`;
   x.forEach((v, k) => { d += `L${px(v)},${py(k ? y[k - 1] : 0)}L${px(v)},${py(y[k])}`; });
   svg.append(element("path", { d: d + `L${px(x[x.length - 1])},${py(0)}Z`, fill: "var(--accent)", opacity: .35, stroke: "var(--accent)" }),
@@ -203,7 +205,7 @@ function visible() {
 function runs() {
   const rows = visible(), body = element("tbody");
   for (const i of rows.slice(0, shown)) body.append(element("tr", {}, ...tableColumns.map(c => element("td", { class: isText(c) ? "text" : null }, isText(c) ? (c === "trace" ? shorten(text(c, i)) : text(c, i)) : show(c, number(c, i)))),
-    element("td", {}, element("button", { class: "plain", title: command(i), onclick: e => copy(command(i), e.target) }, "copy command"))));
+    element("td", {}, element("button", { class: "plain", title: command(i), onclick: e => copy(command(i), e.target) }, "copy"))));
   const head = element("tr", {}, ...tableColumns.map(c => element("th", { class: isText(c) ? "text" : null, "aria-sort": c === sortBy ? (ascending ? "ascending" : "descending") : null },
     element("button", { "data-column": c, onclick: () => { ascending = c === sortBy ? !ascending : true; sortBy = c; runs(); } }, c.replace(/_(ns|ppm|bytes)$/, "").replace(/_/g, " ") + (c === sortBy ? (ascending ? " \u25b2" : " \u25bc") : "")))), element("th"));
   fill("runs", element("table", {}, element("thead", {}, head), body));

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <map>
 
+#include "experiments/sweep/trace_source.hpp"
 #include "sim/metrics.hpp"
 #include "trace/error.hpp"
 
@@ -42,6 +43,9 @@ std::vector<std::string> varying(const std::vector<RunRecord>& records) {
 
 std::string where_text(const RunRecord& record, const std::vector<std::string>& names) {
   std::string text;
+  const std::string& trace = record.factor("trace");
+  const std::string origin = trace_source_origin(trace);
+  if (trace.size() > origin.size()) text = trace.substr(origin.size() + 1);  // "| what is done to it"
   for (const std::string& name : names) text += (text.empty() ? "" : " ") + name + "=" + record.factor(name);
   return text;
 }
@@ -81,8 +85,8 @@ void collect_pairs(const std::vector<RunRecord>& records, const CompareOptions& 
     }
     const auto a = base.metric(options.metric), b = other.metric(options.metric);
     if (a && b && *a == 0 && *b == 0) {  // equal, though no ratio says so
-      c.pairs.push_back(
-          {base.factor("trace"), where_text(base, names), base.index, other.index, 0, 0, 1.0, Verdict::same});
+      c.pairs.push_back({trace_source_origin(base.factor("trace")), where_text(base, names), base.index,
+                         other.index, 0, 0, 1.0, Verdict::same});
       continue;
     }
     if (!a || !b || *a <= 0 || *b <= 0) {
@@ -90,8 +94,8 @@ void collect_pairs(const std::vector<RunRecord>& records, const CompareOptions& 
       continue;
     }
     const double ratio = static_cast<double>(*b) / static_cast<double>(*a);
-    c.pairs.push_back({base.factor("trace"), where_text(base, names), base.index, other.index, *a, *b, ratio,
-                       by_threshold(ratio, options.threshold, less)});
+    c.pairs.push_back({trace_source_origin(base.factor("trace")), where_text(base, names), base.index,
+                       other.index, *a, *b, ratio, by_threshold(ratio, options.threshold, less)});
   }
   c.unpaired = (baselines - paired) + (candidates.size() - paired);
   for (const ComparedPair& pair : c.pairs)

@@ -23,7 +23,8 @@ struct CompareOptions {
   bool ignore_failures = false;  // verdicts although one side failed where the other ran
 };
 
-// Runs that agree in everything but the policy. Pairs need a figure above 0 on both sides.
+// Runs that agree in everything but the policy. `trace` is what the run's trace was made from: a recording
+// that was perturbed in five ways is one recording still. Pairs need a figure above 0 on both sides.
 struct ComparedPair {
   std::string trace, where;  // the other factors that vary, "budget=0.5x machine=..."
   std::size_t baseline_index = 0, candidate_index = 0;

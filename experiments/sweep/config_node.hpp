@@ -9,16 +9,24 @@
 
 namespace swaplab {
 
+struct ConfigEntry;
+
 struct ConfigNode {
   enum class Kind { null, scalar, list, map };
   Kind kind = Kind::null;
-  int line = 0;                                          // 1-based; 0: from the command line
-  std::string scalar;                                    // text as typed
-  bool quoted = false;                                   // a scalar between quotes
-  std::vector<ConfigNode> items;                         // of a list
-  std::vector<std::pair<std::string, ConfigNode>> keys;  // of a map, in file order
+  int line = 0;                   // 1-based; 0: from the command line
+  std::string scalar;             // text as typed
+  bool quoted = false;            // a scalar between quotes
+  std::vector<ConfigNode> items;  // of a list
+  std::vector<ConfigEntry> keys;  // of a map, in file order
 
   const ConfigNode* find(std::string_view key) const;
+};
+
+struct ConfigEntry {
+  ConfigEntry(std::string key, ConfigNode node) : first(std::move(key)), second(std::move(node)) {}
+  std::string first;
+  ConfigNode second;
 };
 
 // Where a node stands, for messages: "file:line: path: ...".

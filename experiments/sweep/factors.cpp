@@ -46,7 +46,7 @@ std::string read_policy(const ConfigPlace& place) {
 }
 
 std::string read_budget(const ConfigPlace& place) {
-  const std::string text = place.text();
+  const std::string& text = place.text();
   return at_place(place, [&] {
     if (parse_budgets(text).size() != 1)
       throw Error(ErrorKind::usage, "'" + text + "' names several budgets; give each as a value of its own");
@@ -55,7 +55,7 @@ std::string read_budget(const ConfigPlace& place) {
 }
 
 std::string read_machine(const ConfigPlace& place) {
-  const std::string text = place.text();
+  const std::string& text = place.text();
   at_place(place, [&] { return load_machine(text).name; });
   return text;
 }
@@ -76,7 +76,7 @@ std::string read_iterations(const ConfigPlace& place) {
 }
 
 std::string read_alloc_conf(const ConfigPlace& place) {
-  const std::string text = place.text();
+  const std::string& text = place.text();
   return at_place(place, [&] {
     require_supported(parse_alloc_conf(text));
     return text;

@@ -212,6 +212,18 @@ TEST_CASE("pairs, means and texts by hand") {
                        doctest::Contains("did you mean 'iter_time_ns'"), Error);
 }
 
+TEST_CASE("what was made from one recording is one trace") {
+  std::vector<RunRecord> records;
+  for (const char* trace : {"t1", "t1 | insert:rate=0.02", "t1 | skip_step@3", "t2"}) {
+    records.push_back(record(records.size(), trace, "0.5x", "a", 100));
+    records.push_back(record(records.size(), trace, "0.5x", "b", 50));
+  }
+  const Comparison c = compare_policies(records, "a", {"b"}, {}).front();
+  CHECK(c.pairs.size() == 4);
+  CHECK(c.traces == 2);
+  CHECK(c.pairs[1].where == "| insert:rate=0.02");
+}
+
 TEST_CASE("sensitivity: how often the candidate is ahead, and which figure decides") {
   std::vector<RunRecord> records;
   const auto add = [&](const std::string& sample, std::int64_t a, std::int64_t b) {
