@@ -130,7 +130,7 @@ def draw_pairs(records, arguments, axes):
     axes.tick_params(axis="x", which="both", labelsize=7)
     axes.set_yticks(range(len(ratios)), list(ratios))
     axes.invert_yaxis()
-    axes.set_xlabel(f"{metric}: {arguments.candidate} / {arguments.baseline}  (diamonds: geometric mean)")
+    axes.set_xlabel(f"{metric}: {arguments.candidate} / {arguments.baseline}\n(diamonds: geometric mean)")
 
 
 def draw_stalls(records, arguments, axes):
@@ -145,9 +145,8 @@ def draw_stalls(records, arguments, axes):
         label = part.removesuffix("_ns").removeprefix("stall_").replace("_", " ")
         axes.barh(range(len(rows)), values, left=left, label=label, color="0.7" if at == 0 else COLORS[(at - 1) % 8])
         left = [a + b for a, b in zip(left, values)]
-    several = len({r["factors"]["trace"] for r in rows}) > 1
-    labels = [(short(r["factors"]["trace"]) + " " if several else "") + r["factors"]["budget"] + " " + r["factors"]["policy"]
-              for r in rows]
+    varying = [f for f in rows[0]["factors"] if len({r["factors"][f] for r in rows}) > 1] or ["policy"]
+    labels = [" ".join(short(r["factors"][f]) if f == "trace" else r["factors"][f] for f in varying) for r in rows]
     axes.set_yticks(range(len(rows)), labels, fontsize=7)
     axes.invert_yaxis()
     axes.set_xlabel("iteration time, ms")
@@ -195,6 +194,7 @@ def main():
     parser.add_argument("--candidate", default="")
     parser.add_argument("--metric", default="iter_time_ns")
     parser.add_argument("--width", type=float, default=4.8, help="inches")
+    parser.add_argument("--dpi", type=int, default=200, help="of .png")
     parser.add_argument("--height", type=float, default=3.2, help="inches")
     arguments = parser.parse_args()
     records = read_records(arguments.results)
@@ -205,7 +205,7 @@ def main():
     figure, axes = plt.subplots(figsize=(arguments.width, arguments.height), layout="constrained")
     DRAW[arguments.figure](records, arguments, axes)
     metadata = {"CreationDate": None} if arguments.output.endswith(".pdf") else None
-    figure.savefig(arguments.output, dpi=200, metadata=metadata)
+    figure.savefig(arguments.output, dpi=arguments.dpi, metadata=metadata)
     print("wrote", arguments.output)
 
 

@@ -74,7 +74,7 @@ const chartWidth = Math.max(340, Math.min(900, document.querySelector("main").cl
 const decimals = v => +v.toFixed(4) + "";
 
 // Few traces leave the interval without a limit, which JSON writes as null.
-const limit = v => v === null || v < 1e-9 ? "no limit" : v.toFixed(3);
+const limit = v => v === null || v < 1e-9 || v > 1e6 ? "no limit" : v.toFixed(3);
 function verdicts() {
   if (!data.comparison) { fill("verdict", element("p", {}, "One policy only: nothing to compare.")); return; }
   const c = data.comparison;

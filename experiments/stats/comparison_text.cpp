@@ -25,7 +25,7 @@ std::string ratio_text(double ratio) {
 
 std::string interval_text(const Interval& interval) {
   const std::string low = interval.low > 1e-9 ? number("[%.3f, ", interval.low) : "[no limit, ";
-  return low + (std::isfinite(interval.high) ? number("%.3f]", interval.high) : "no limit]");
+  return low + (interval.high < 1e6 ? number("%.3f]", interval.high) : "no limit]");
 }
 
 std::string p_text(double p) {

@@ -228,6 +228,26 @@ std::vector<RunRecord> read_run_log(const std::string& path, bool repair) {
   return records;
 }
 
+std::vector<RunRecord> read_all_logs(const std::string& folder, bool repair) {
+  std::vector<RunRecord> records = read_run_log(folder + "/runs.jsonl", repair);
+  std::vector<std::string> shards;
+  if (fs::is_directory(folder + "/shards")) {
+    for (const auto& entry : fs::directory_iterator(folder + "/shards")) {
+      if (entry.path().extension() == ".jsonl") shards.push_back(entry.path().string());
+    }
+  }
+  std::sort(shards.begin(), shards.end());
+  for (const std::string& shard : shards) {
+    for (RunRecord& record : read_run_log(shard, repair)) records.push_back(std::move(record));
+  }
+  return records;
+}
+
+bool is_local_failure(const RunRecord& record) {
+  return record.status == "error" || record.status == "timeout" || record.status == "memory_limit" ||
+         record.status == "crashed";
+}
+
 std::vector<RunRecord> merge_records(std::vector<RunRecord> records, const SweepPlan& plan) {
   std::map<std::string, std::size_t> index_of;
   for (const PlannedRun& run : plan.runs) index_of[run.key] = run.index;
@@ -242,18 +262,15 @@ std::vector<RunRecord> merge_records(std::vector<RunRecord> records, const Sweep
       by_index.emplace(record.index, std::move(record));
       continue;
     }
-    const auto local = [](const RunRecord& r) {
-      return r.status == "timeout" || r.status == "memory_limit" || r.status == "crashed" ||
-             r.status == "error";
-    };
     // A run repeated after a local failure replaces it.
-    if (local(at->second)) {
+    if (is_local_failure(at->second)) {
       at->second = std::move(record);
-    } else if (!local(record) && record_line(at->second, false) != record_line(record, false)) {
+    } else if (!is_local_failure(record) && record_line(at->second, false) != record_line(record, false)) {
       throw Error(ErrorKind::invariant, "run " + record.key + " was recorded twice with different results");
     }
   }
   std::vector<RunRecord> merged;
+  merged.reserve(by_index.size());
   for (auto& [index, record] : by_index) merged.push_back(std::move(record));
   return merged;
 }
@@ -281,8 +298,18 @@ Results load_results(const std::string& path) {
     } catch (const nlohmann::json::exception& e) {
       throw Error(ErrorKind::input, config + ": not readable: " + e.what());
     }
-    const std::string derived = path + "/results.jsonl";
-    results.records = read_run_log(fs::exists(derived) ? derived : path + "/runs.jsonl", false);
+    // From the logs, which are the source of truth: an interrupted sweep can be looked at, too.
+    std::map<std::size_t, RunRecord> by_index;
+    for (RunRecord& record : read_all_logs(path, false)) {
+      const auto at = by_index.find(record.index);
+      if (at == by_index.end()) {
+        by_index.emplace(record.index, std::move(record));
+      } else if (is_local_failure(at->second)) {
+        at->second = std::move(record);
+      }
+    }
+    for (auto& [index, record] : by_index) results.records.push_back(std::move(record));
+    if (results.records.empty()) results.records = read_run_log(path + "/results.jsonl", false);
   }
   if (results.records.empty()) throw Error(ErrorKind::input, path + ": holds no finished run");
   std::stable_sort(results.records.begin(), results.records.end(),

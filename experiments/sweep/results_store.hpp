@@ -65,6 +65,10 @@ void check_manifest(const std::string& folder, const SweepPlan& plan, bool allow
 // The records of a log. A torn last line (the process died while writing it) is cut off when `repair`,
 // else ignored; anything else that cannot be read is Error(input) with file and line. Missing file: none.
 std::vector<RunRecord> read_run_log(const std::string& path, bool repair);
+// All logs of a folder: runs.jsonl and shards/*.jsonl, in the order of their names.
+std::vector<RunRecord> read_all_logs(const std::string& folder, bool repair);
+// error, timeout, memory_limit or crashed: says something about this machine, not about the run.
+bool is_local_failure(const RunRecord& record);
 // By index; of equal runs one; two records of one run that differ are Error(invariant).
 std::vector<RunRecord> merge_records(std::vector<RunRecord> records, const SweepPlan& plan);
 

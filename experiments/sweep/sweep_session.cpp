@@ -12,11 +12,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-bool local_failure(const RunRecord& record) {
-  return record.status == "error" || record.status == "timeout" || record.status == "memory_limit" ||
-         record.status == "crashed";
-}
-
 void make_folder(const std::string& path) {
   std::error_code error;
   fs::create_directories(path, error);
@@ -24,21 +19,6 @@ void make_folder(const std::string& path) {
 }
 
 }  // namespace
-
-std::vector<RunRecord> read_all_logs(const std::string& folder, bool repair) {
-  std::vector<RunRecord> records = read_run_log(folder + "/runs.jsonl", repair);
-  std::vector<std::string> shards;
-  if (fs::is_directory(folder + "/shards")) {
-    for (const auto& entry : fs::directory_iterator(folder + "/shards")) {
-      if (entry.path().extension() == ".jsonl") shards.push_back(entry.path().string());
-    }
-  }
-  std::sort(shards.begin(), shards.end());
-  for (const std::string& shard : shards) {
-    for (RunRecord& record : read_run_log(shard, repair)) records.push_back(std::move(record));
-  }
-  return records;
-}
 
 std::vector<bool> done_marks(const SweepPlan& plan, const std::vector<RunRecord>& records) {
   std::vector<bool> done(plan.runs.size(), false);
@@ -62,7 +42,7 @@ std::vector<RunRecord> open_session(const SweepPlan& plan, const SessionOptions&
                                       std::to_string(plan.runs.size()) +
                                       " runs are finished; --resume goes on from there");
   }
-  if (options.retry_failed) std::erase_if(records, local_failure);
+  if (options.retry_failed) std::erase_if(records, is_local_failure);
   return records;
 }
 

@@ -38,8 +38,6 @@ std::vector<RunRecord> open_session(const SweepPlan& plan, const SessionOptions&
                                     std::string& folder);
 // Marks of the plan's runs that are among `records`.
 std::vector<bool> done_marks(const SweepPlan& plan, const std::vector<RunRecord>& records);
-// All logs of the folder: runs.jsonl and shards/*.jsonl.
-std::vector<RunRecord> read_all_logs(const std::string& folder, bool repair);
 SessionResult finish_session(const SweepPlan& plan, const std::string& folder, std::size_t found);
 
 }  // namespace swaplab

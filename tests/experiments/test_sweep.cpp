@@ -11,10 +11,14 @@
 
 #include "experiments/study.hpp"
 #include "experiments/sweep/machine_override.hpp"
+#include "experiments/sweep/rerun.hpp"
 #include "experiments/sweep/sweep_engine.hpp"
 #include "sim/machine_io.hpp"
+#include "sim/schedule_checker.hpp"
+#include "sim/schedule_io.hpp"
 #include "tests/experiments/sweep_cases.hpp"
 #include "trace/error.hpp"
+#include "trace/io.hpp"
 
 namespace swaplab {
 namespace {
@@ -234,6 +238,30 @@ TEST_CASE("a trace that cannot be used is a failed run, not the end of the sweep
   SessionOptions retry = into(folder);
   retry.resume = retry.retry_failed = true;
   CHECK(run_local_sweep(plan, retry).found == 1);
+}
+
+TEST_CASE("kept schedules are accepted by the independent checker") {
+  const SweepPlan plan =
+      plan_of(test::small_sweep_text(), {"schedules=yes", "parameters.budget={values: [0.1x, 0.7x]}"});
+  const TemporaryFolder folder("schedules");
+  const SessionResult result = run_local_sweep(plan, into(folder, 2));
+  std::size_t checked = 0;
+  for (const RunRecord& record : result.records) {
+    if (!record.ok()) continue;
+    const Schedule schedule = read_schedule(result.folder + "/schedules/" + record.key + ".jsonl.zst");
+    const ScheduleCheck check = check_schedule(schedule, read_trace(schedule.trace_path));
+    CHECK(check.finding_count == 0);
+    ++checked;
+  }
+  CHECK(checked == 4);
+  // A run with its log kept gives what the sweep recorded, and stalls that add up.
+  const Rerun run = rerun_from(result.folder, result.records.back().index);
+  CHECK(result_metrics(run.prepared->info(), run.row) == result.records.back().metrics);
+  Nanos stalls{0}, expected{0};
+  for (const StallSlice& slice : run.schedule.stalls) stalls += slice.end - slice.start;
+  for (const IterationMetrics& it : run.row.result.iterations) expected += it.time() - it.compute_busy;
+  CHECK(stalls == expected);
+  CHECK_THROWS_WITH_AS(rerun_from(result.folder, 99), doctest::Contains("has runs 0 to"), Error);
 }
 
 TEST_CASE("distributions have the moments that they state") {
