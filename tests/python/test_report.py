@@ -83,7 +83,7 @@ class Browser:
 
     def open(self, url):
         self.call("Page.navigate", url=url)
-        for _ in range(200):
+        for _ in range(1200):
             if self.script("(document.documentElement && document.documentElement.dataset.ready) || ''") == "yes":
                 return
             self.script("new Promise(done => setTimeout(done, 50))")
