@@ -88,6 +88,14 @@ class Executor final : public View, public Actions {
   }
   std::string_view name_text(NameId name) const override { return program_.names[name]; }
   Nanos last_iteration_time() const override { return device_.last_iteration_time(); }
+  Nanos measured_time(std::uint32_t op) const override {
+    need(Needs::measured_times, "measured operator times");
+    if (op >= done_) {
+      throw Error(ErrorKind::policy, "the policy asked for the time of operator " + std::to_string(op) +
+                                         ", which is not known to be done: synchronize first");
+    }
+    return program_.device_time[op];
+  }
   const Program& program() const override { return need(Needs::future, "the future"), program_; }
   const AccessIndex& accesses() const override { return need(Needs::future, "the future"), access_index_; }
   std::uint32_t next_use(Slot s) const override {
@@ -107,6 +115,10 @@ class Executor final : public View, public Actions {
   void release(Slot slot) override;
   void wait_for_copies_out() override {
     device_.host_wait(out_lane_, device_.issued(out_lane_), Stall::memory);
+  }
+  void synchronize() override {
+    device_.host_wait_all(Stall::profiling);
+    done_ = issued_;
   }
   void spend_host_time(Nanos time) override { device_.host_spend(time, Stall::policy); }
   void spend_profiling_time(Nanos time) override { device_.host_spend(time, Stall::profiling); }
@@ -183,7 +195,8 @@ class Executor final : public View, public Actions {
   const std::uint16_t out_lane_, in_lane_;
   ReleaseRule release_rule_ = ReleaseRule::stream_wait;
 
-  std::uint32_t op_ = 0;
+  std::uint32_t op_ = 0, issued_ = 0;
+  std::uint32_t done_ = 0;  // operators before it are known to be done
   std::vector<SlotState> slots_;
   std::uint32_t oldest_ = kNever, newest_ = kNever;
   std::vector<Slot>

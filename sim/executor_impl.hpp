@@ -25,6 +25,7 @@ std::optional<RunEnded> Executor<Device, Memory>::run(Policy& policy) {
       const bool plan_due = plan_next_ < plan_.steps.size() && plan_.steps[plan_next_].position <= op_;
       run_gap(op_, policy, plan_due || hooked);
       issue(op_);
+      issued_ = op_ + 1;
       end_iterations(op_ + 1);
     }
     run_gap(op_, policy, false);

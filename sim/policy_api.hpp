@@ -18,11 +18,12 @@ struct AllocatorConfig;  // sim/allocator/config.hpp
 // Knowledge that a policy declares and then gets; asking for more throws Error(policy).
 enum class Needs : std::uint8_t {
   none = 0,
-  future = 1,      // the Program: every later operator, access and lifetime
-  op_times = 2,    // device time of single operators
-  link_model = 4,  // transfer times of the machine
-  op_events = 8,   // Policy::before_op is called for each operator
-  op_stream = 16,  // operators as they run: name, signature, phase, operands; nothing of later ones
+  future = 1,           // the Program: every later operator, access and lifetime
+  op_times = 2,         // device time of single operators
+  link_model = 4,       // transfer times of the machine
+  op_events = 8,        // Policy::before_op is called for each operator
+  op_stream = 16,       // operators as they run: name, signature, phase, operands; nothing of later ones
+  measured_times = 32,  // device times of operators that are done, as events around each measure them
 };
 constexpr Needs operator|(Needs a, Needs b) {
   return static_cast<Needs>(static_cast<unsigned>(a) | static_cast<unsigned>(b));
@@ -89,6 +90,9 @@ class View {
   // Time of the newest iteration that the device has finished by now, as two events around it would
   // measure it; -1 before the first.
   virtual Nanos last_iteration_time() const { not_offered("iteration times"); }
+  // Needs::measured_times: device time of an operator issued before the last Actions::synchronize(), else
+  // Error(policy). What recording the events costs is the policy's to charge.
+  virtual Nanos measured_time(std::uint32_t) const { not_offered("measured times"); }
 
   virtual const Program& program() const = 0;             // Needs::future
   virtual const AccessIndex& accesses() const = 0;        // Needs::future
@@ -115,6 +119,8 @@ class Actions {
   virtual void release(Slot) { not_offered("release"); }
   // Blocks the host until every copy to the host that was submitted is complete (synchronous swapping).
   virtual void wait_for_copies_out() { not_offered("wait_for_copies_out"); }
+  // Blocks the host until the device has done everything that was submitted.
+  virtual void synchronize() { not_offered("synchronize"); }
   // Host time that the policy's own work would take on the training process: its decisions, its profiling.
   virtual void spend_host_time(Nanos) = 0;
   virtual void spend_profiling_time(Nanos) { not_offered("spend_profiling_time"); }

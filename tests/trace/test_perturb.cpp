@@ -404,16 +404,17 @@ TEST_CASE("times cannot vary where there are none") {
 
 TEST_CASE("schedules") {
   Random random(1);
-  const Schedule every = Schedule::parse("every=4");
+  const IterationSchedule every = IterationSchedule::parse("every=4");
   CHECK_FALSE(every.includes(0, 0, random));
   CHECK(every.includes(30, 3, random));
   CHECK(every.includes(0, 7, random));
-  const Schedule some = Schedule::parse("1,4-6");
+  const IterationSchedule some = IterationSchedule::parse("1,4-6");
   CHECK(some.includes(1, 0, random));
   CHECK(some.includes(5, 0, random));
   CHECK_FALSE(some.includes(3, 0, random));
   int hits = 0;
-  for (int i = 0; i < 10'000; ++i) hits += Schedule::parse("rate=0.25").includes(i, i, random) ? 1 : 0;
+  for (int i = 0; i < 10'000; ++i)
+    hits += IterationSchedule::parse("rate=0.25").includes(i, i, random) ? 1 : 0;
   CHECK(hits > 2350);
   CHECK(hits < 2650);
 }

@@ -115,13 +115,13 @@ std::string parse_share(std::string_view text, std::int64_t low, std::int64_t hi
 
 // ---- schedules
 
-Schedule Schedule::parse(std::string_view text) {
-  const auto fail = [&]() -> Schedule {
+IterationSchedule IterationSchedule::parse(std::string_view text) {
+  const auto fail = [&]() -> IterationSchedule {
     throw Error(ErrorKind::usage, "schedule '@" + std::string(text) +
                                       "': expected iteration numbers (@3, @5-9, @1,4-6), @every=N, "
                                       "@rate=0.1 or @all");
   };
-  Schedule schedule;
+  IterationSchedule schedule;
   if (text == "all") {
     schedule.all_ = true;
     return schedule;
@@ -149,7 +149,7 @@ Schedule Schedule::parse(std::string_view text) {
   }
 }
 
-bool Schedule::includes(std::int64_t number, std::int64_t ordinal, Random& random) const {
+bool IterationSchedule::includes(std::int64_t number, std::int64_t ordinal, Random& random) const {
   if (all_) return true;
   if (every_ > 0) return ordinal % every_ == every_ - 1;
   if (rate_ppm_ >= 0) return random.chance(rate_ppm_);
@@ -161,7 +161,7 @@ PerturbationRequest parse_perturbation(std::string_view text) {
   PerturbationRequest request;
   request.text = text;
   const auto at = text.rfind('@');
-  request.schedule = Schedule::parse(at == std::string_view::npos ? "all" : text.substr(at + 1));
+  request.schedule = IterationSchedule::parse(at == std::string_view::npos ? "all" : text.substr(at + 1));
   text = text.substr(0, at);
   const auto colon = text.find(':');
   request.kind = &find_kind(text.substr(0, colon));

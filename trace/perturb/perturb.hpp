@@ -13,10 +13,10 @@ namespace swaplab {
 
 // Which iterations: "3", "5-9", several with commas, "every=4" (the 4th, 8th, ... of those that the kind
 // applies to), "rate=0.1" (each with that probability), "all" (default).
-class Schedule {
+class IterationSchedule {
  public:
   // Throws Error(usage) naming the text.
-  static Schedule parse(std::string_view text);
+  static IterationSchedule parse(std::string_view text);
   // `ordinal` counts the iterations that the kind applies to, from 0.
   bool includes(std::int64_t number, std::int64_t ordinal, Random& random) const;
   // A number of the schedule that is no iteration of the trace is an error; these are the numbers.
@@ -31,7 +31,7 @@ class Schedule {
 struct PerturbationRequest {
   const PerturbationKind* kind = nullptr;
   PerturbationKind::Values values;
-  Schedule schedule;
+  IterationSchedule schedule;
   std::string text;  // as typed
 };
 
