@@ -14,16 +14,24 @@ done
 work=$(mktemp -d "${TMPDIR:-/tmp}/slurm-loopback.XXXXXX") || skip "no temporary folder"
 host=$(hostname -s)
 pids=()
+# Ends the daemons and every process that was started inside, known by its environment.
 stop() {
+  trap '' TERM INT HUP
+  scancel --full --user "$(id -un)" 2>/dev/null
   for pid in "${pids[@]}"; do kill "$pid" 2>/dev/null; done
   for pid in "${pids[@]}"; do
     for _ in $(seq 50); do kill -0 "$pid" 2>/dev/null || break; sleep 0.1; done
     kill -9 "$pid" 2>/dev/null
     wait "$pid" 2>/dev/null
   done
+  for folder in /proc/[0-9]*; do
+    [ "${folder#/proc/}" = $$ ] && continue
+    grep -qs "SLURM_CONF=$work/slurm.conf" "$folder/environ" && kill -9 "${folder#/proc/}" 2>/dev/null
+  done
   rm -rf "$work"
 }
 trap stop EXIT
+trap 'exit 143' TERM INT HUP
 free_port() { /usr/bin/python3 -c 'import socket; s=socket.socket(); s.bind(("127.0.0.1",0)); print(s.getsockname()[1])'; }
 control=$(free_port) && node=$(free_port) || skip "no free ports (needs /usr/bin/python3)"
 mkdir -p "$work"/{munge,state,spool} && chmod 755 "$work" && chmod 755 "$work/munge"
@@ -76,7 +84,8 @@ for _ in $(seq 150); do
   sleep 0.2
 done
 [ "${state:-}" = idle ] || skip "the node does not come up (${state:-no answer}): $(tail -1 "$work/ctld.out") / $(tail -1 "$work/d.out")"
-"$@"
+"$@" &
+wait $!
 code=$?
 if [ $code -ne 0 ]; then tail -5 "$work/slurmctld.log" "$work/slurmd.log" >&2; fi
 exit $code
