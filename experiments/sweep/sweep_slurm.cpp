@@ -197,6 +197,7 @@ SessionResult run_slurm_sweep(const SweepPlan& plan, const SessionOptions& optio
   std::vector<WorkUnit> units = units_of(plan, done, longest);
   const unsigned tasks = static_cast<unsigned>(std::min<std::size_t>(wanted, units.size()));
   std::vector<std::uint64_t> sizes;
+  sizes.reserve(units.size());
   for (const WorkUnit& unit : units) sizes.push_back(estimate(plan, unit));
   const std::vector<ShardedUnit> sharded = assign_units(std::move(units), sizes, tasks);
   const unsigned generation = before + 1;
