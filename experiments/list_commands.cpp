@@ -46,6 +46,10 @@ Json policy_json(const PolicyFactory& factory) {
   return j;
 }
 
+// Beside the policies of the registry: what 'run' prints next to them.
+constexpr const char* kBoundSummary =
+    "what no schedule that only swaps can beat: the proven swap-only path bound";
+
 po::options_description list_options() {
   po::options_description options("options");
   options.add_options()("help,h", "this text")("json", "JSON instead of text")(
@@ -60,8 +64,13 @@ int policies_command(const Arguments& given) {
   const std::string action = take_action(arguments, "policies", {"list", "show", "--help"});
   const po::variables_map values = parse_options(arguments, list_options(), "name");
   if (action == "--help" || values.count("help") != 0) {
-    std::cout << "swaplab policies list | show NAME [--json]\n\nThe bound is printed beside every run; it is "
-                 "no policy.\n";
+    std::cout
+        << "swaplab policies list | show NAME [--json]\n\nThe policies that 'swaplab run' compares, what "
+           "each "
+           "needs to know, its parameters and their ranges.\n\nexamples:\n  swaplab policies list\n  swaplab "
+           "policies show offload-activations\n  swaplab run --trace gpt.jsonl.gz --policy "
+           "offload-activations:preset=megatron,fallback=lru\n\n"
+        << list_options();
     return kExitOk;
   }
   if (action == "list") {
@@ -76,10 +85,20 @@ int policies_command(const Arguments& given) {
       table.add({std::string(factory->info().name), needs_text(factory->info().needs),
                  std::string(factory->info().summary)});
     }
+    table.add({"bound", "the whole run", kBoundSummary});
     std::cout << table.text();
     return kExitOk;
   }
   if (values.count("name") == 0) throw Error(ErrorKind::usage, "swaplab policies show needs a NAME");
+  if (values["name"].as<std::string>() == "bound") {
+    const Json j = {{"name", "bound"}, {"summary", kBoundSummary}, {"parameters", Json::array()}};
+    std::cout << (values.count("json") != 0
+                      ? j.dump(1) + "\n"
+                      : "bound: " + std::string(kBoundSummary) +
+                            "\nIt is a proof and makes no schedule. --explain-bound prints its "
+                            "chain of reasons.\n");
+    return kExitOk;
+  }
   const PolicyFactory& factory = find_policy(values["name"].as<std::string>());
   if (values.count("json") != 0) {
     std::cout << policy_json(factory).dump(1) << '\n';
@@ -99,7 +118,11 @@ int machines_command(const Arguments& given) {
   const std::string action = take_action(arguments, "machines", {"list", "show", "--help"});
   const po::variables_map values = parse_options(arguments, list_options(), "name");
   if (action == "--help" || values.count("help") != 0) {
-    std::cout << "swaplab machines list | show NAME|FILE [--json]\n";
+    std::cout
+        << "swaplab machines list | show NAME|FILE [--json]\n\nDevice memory, links and API costs of a node, "
+           "each figure with its source and whether it was measured, published or assumed.\n\nexamples:\n  "
+           "swaplab machines show h100-pcie5\n  swaplab machines show my_node.yaml --json\n\n"
+        << list_options();
     return kExitOk;
   }
   if (action == "list") {

@@ -92,21 +92,22 @@ void print_tables(const Study& study, const StudyRequest& request, bool chain) {
                      "other stalls", "out/iter", "in/iter", "peak alloc", "peak reserved", "frag"},
                     3);
     std::string notes;
-    std::string last_budget;
-    for (const StudyRow& row : study.rows) {
-      if (row.trace != t) continue;
-      if (row.bound && row.budget_text != last_budget) {
-        const Nanos per = row.bound->steady_total / steady;
-        table.add({row.budget_text, "(bound)", row.bound->feasible ? "proven" : "infeasible",
-                   row.bound->feasible ? human_time(per) : "-",
-                   row.bound->feasible ? ratio(per, trace.unconstrained, "%.3fx") : "-",
-                   row.bound->feasible ? "0.0%" : "-"});
-        if (chain) {
-          for (const std::string& line : row.bound->chain)
-            notes += "  " + row.budget_text + " bound: " + line + "\n";
-        }
-      }
-      last_budget = row.budget_text;
+    const std::size_t budgets = request.budgets.size(), policies = request.policies.size();
+    const auto add_bound = [&](const StudyBudget& at) {
+      if (!at.bound) return;
+      const Nanos per = at.bound->steady_total / steady;
+      table.add({at.text, "(bound)", at.bound->feasible ? "proven" : "infeasible",
+                 at.bound->feasible ? human_time(per) : "-",
+                 at.bound->feasible ? ratio(per, trace.unconstrained, "%.3fx") : "-",
+                 at.bound->feasible ? "0.0%" : "-"});
+      if (!chain) return;
+      for (const std::string& line : at.bound->chain) notes += "  " + at.text + " bound: " + line + "\n";
+    };
+    for (std::size_t i = 0; i < budgets * std::max<std::size_t>(policies, 1); ++i) {
+      const std::size_t b = policies == 0 ? i : i / policies;
+      if (policies == 0 || i % policies == 0) add_bound(study.budgets[t * budgets + b]);
+      if (policies == 0) continue;
+      const StudyRow& row = study.rows[t * budgets * policies + i];
       const RunResult& r = row.result;
       if (r.outcome != Outcome::ok) {
         table.add({row.budget_text, row.label, std::string(outcome_name(r.outcome))});
@@ -193,6 +194,43 @@ Json result_json(const Study& study, const StudyRow& row) {
   return j;
 }
 
+// The bound as an entry of its own, for readers that look it up like a policy.
+Json bound_json(const StudyTrace& trace, const StudyBudget& at) {
+  Json j;
+  j["trace"] = trace.path;
+  j["policy"] = "bound";
+  j["budget"] = at.text;
+  j["budget_bytes"] = at.budget.value;
+  j["outcome"] = !at.bound ? "refused" : at.bound->feasible ? "ok" : "infeasible";
+  if (!at.bound) j["explanation"] = trace.bound_refusal;
+  j["iter_time_ns"] = Json::array();  // the bound is one for all steady iterations together
+  if (at.bound) {
+    j["steady_total_ns"] = at.bound->steady_total.value;
+    j["bound_feasible"] = at.bound->feasible;
+    j["bound_steady_total_ns"] = at.bound->steady_total.value;
+    j["bound_chain"] = at.bound->chain;
+    j["metrics"] = {{"steady_iterations", trace.steady_end - trace.steady_first},
+                    {"unconstrained_iter_time_ns", trace.unconstrained.value},
+                    {"compute_busy_ns", at.bound->compute.value}};
+  }
+  return j;
+}
+
+// Takes "bound" out of a list of policies; true when it was there.
+bool take_bound(std::string& policies) {
+  bool found = false;
+  std::string rest;
+  for (const std::string& part : split(policies)) {
+    if (part == "bound") {
+      found = true;
+    } else {
+      rest += (rest.empty() ? "" : ",") + part;
+    }
+  }
+  if (found) policies = rest;
+  return found;
+}
+
 constexpr const char* kHelp = R"(swaplab run: compare swap policies on recorded traces
 
 Replays each trace under each policy at each budget on a described machine and prints what every
@@ -212,7 +250,7 @@ int run_command(const Arguments& arguments) {
   options.add_options()("help,h", "this text")("trace", po::value<std::vector<std::string>>()->composing(),
                                                "trace files, comma-separated or repeated")(
       "policy", po::value<std::string>(),
-      "policies: NAME[:param=value,...][,NAME...]; see 'swaplab policies list'")(
+      "policies: NAME[:param=value,...][,NAME...], or bound; see 'swaplab policies list'")(
       "budget", po::value<std::string>()->default_value("0.6x"),
       "device memory: 0.5x of the trace's own peak, 16GiB, or inf; comma-separated")(
       "machine", po::value<std::string>()->default_value("h100-pcie5"),
@@ -243,7 +281,9 @@ int run_command(const Arguments& arguments) {
   for (const std::string& list : values["trace"].as<std::vector<std::string>>()) {
     for (const std::string& path : split(list)) request.traces.push_back(path);
   }
-  request.policies = parse_policies(values["policy"].as<std::string>());
+  std::string policies = values["policy"].as<std::string>();
+  const bool bound_asked = take_bound(policies);
+  if (!bound_asked || !policies.empty()) request.policies = parse_policies(policies);
   request.budgets = parse_budgets(values["budget"].as<std::string>());
   request.machine = load_machine(values["machine"].as<std::string>());
   if (values.count("set") != 0) {
@@ -295,7 +335,12 @@ int run_command(const Arguments& arguments) {
     document["machine"] = request.machine.name;
     document["allocator"] = allocator;
     document["results"] = Json::array();
-    for (const StudyRow& row : study.rows) document["results"].push_back(result_json(study, row));
+    const std::size_t budgets = request.budgets.size(), per_budget = request.policies.size();
+    for (std::size_t b = 0; b < study.budgets.size(); ++b) {
+      if (bound_asked) document["results"].push_back(bound_json(study.traces[b / budgets], study.budgets[b]));
+      for (std::size_t p = 0; p < per_budget; ++p)
+        document["results"].push_back(result_json(study, study.rows[b * per_budget + p]));
+    }
     std::cout << document.dump(1) << '\n';
   } else {
     print_tables(study, request, values.count("explain-bound") != 0);

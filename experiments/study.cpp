@@ -68,9 +68,12 @@ Study run_study(const StudyRequest& request) {
         RunSettings{request.times, request.allocator, request.allocator_config, true}, nullptr, warn);
   });
   for (const auto& one : prepared) study.traces.push_back(one->info());
-  parallel(traces.size() * request.budgets.size(), [&](std::size_t i) {
+  study.budgets.resize(traces.size() * request.budgets.size());
+  parallel(study.budgets.size(), [&](std::size_t i) {
     const PreparedRuns& one = *prepared[i / request.budgets.size()];
-    one.bound(request.budgets[i % request.budgets.size()].resolve(one.info().peak_bytes));
+    const BudgetSpec& budget = request.budgets[i % request.budgets.size()];
+    const Bytes bytes = budget.resolve(one.info().peak_bytes);
+    study.budgets[i] = {budget.text, bytes, one.bound(bytes)};
   });
   study.rows.resize(total);
   std::size_t done = 0;

@@ -26,12 +26,20 @@ struct StudyRequest {
   std::function<void(const std::string&)> warn;
 };
 
-struct Study {
-  std::vector<StudyTrace> traces;
-  std::vector<StudyRow> rows;  // trace-major, then budget, then policy, as requested
+struct StudyBudget {
+  std::string text;
+  Bytes budget;
+  std::optional<StudyBound> bound;  // absent where the bound does not apply (StudyTrace::bound_refusal)
 };
 
-// Rows do not depend on `jobs`. Throws Error(usage, input, output, invariant).
+struct Study {
+  std::vector<StudyTrace> traces;
+  std::vector<StudyBudget> budgets;  // trace-major, as requested
+  std::vector<StudyRow> rows;        // trace-major, then budget, then policy, as requested
+};
+
+// Rows do not depend on `jobs`. No policy at all is fine: the bounds are there. Throws Error(usage, input,
+// output, invariant).
 Study run_study(const StudyRequest& request);
 
 }  // namespace swaplab

@@ -20,7 +20,8 @@ constexpr TraceCommand kTraceCommands[] = {
     {"check", trace_check_command, "replays liveness and verifies the end record"},
     {"convert", trace_convert_command, "writes it in another format, or continued to more iterations"},
     {"perturb", trace_perturb_command, "changes of single iterations, with their ground truth"},
-    {"analyze", trace_analyze_command, "live bytes, reuse, idle intervals, dependences: what it asks of memory"},
+    {"analyze", trace_analyze_command,
+     "live bytes, reuse, idle intervals, dependences: what it asks of memory"},
     {"diff", trace_diff_command, "how far the operators of two iterations differ"},
     {"synth", trace_synth_command, "makes one from a description of model, training loop and parallel job"},
 };

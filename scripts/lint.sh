@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Formatting (clang-format) and static checks (clang-tidy) of all C++ sources; needs build/test configured.
+# Formatting (clang-format) and static checks (clang-tidy) of all C++ sources; needs build/release configured.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 . scripts/packages.sh
@@ -7,5 +7,5 @@ swaplab_packages clang-format clang-tidy
 git ls-files '*.cpp' '*.hpp' | xargs clang-format --dry-run -Werror
 echo "clang-format: ok"
 git ls-files 'trace/*.cpp' 'sim/*.cpp' 'policy/*.cpp' 'experiments/*.cpp' |
-  xargs -P "$(nproc)" -n 4 clang-tidy -p build/test --quiet 2> >(grep -v 'warnings generated' >&2)
+  xargs -P "$(nproc)" -n 4 clang-tidy -p build/release --quiet 2> >(grep -v 'warnings generated' >&2)
 echo "clang-tidy: ok"

@@ -11,23 +11,23 @@ swaplab_packages doctest-dev libbenchmark-dev python3
 build_and_test() {  # PRESET [ctest options]
   local preset=$1
   shift
-  cmake --preset "$preset" >/dev/null
+  cmake --preset "$preset" -DSWAPLAB_TESTS=ON >/dev/null
   cmake --build "build/$preset"
   ctest --test-dir "build/$preset" --output-on-failure "$@"
 }
 
-cmake --preset release -DSWAPLAB_BENCH=ON >/dev/null
-cmake --build build/release
-cmake --preset test >/dev/null
 for option in "$@"; do
   case $option in
-    --lint) scripts/lint.sh ;;
+    --lint)
+      cmake --preset release -DSWAPLAB_TESTS=ON >/dev/null
+      scripts/lint.sh
+      ;;
     --sanitize) build_and_test asan-ubsan ;;
-    --tsan) build_and_test tsan -R 'experiments' ;;
+    --tsan) build_and_test tsan -R '^experiments$' ;;
     *)
       echo "error: unknown option $option; expected --lint, --sanitize, --tsan" >&2
       exit 2
       ;;
   esac
 done
-build_and_test test
+build_and_test release
