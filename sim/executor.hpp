@@ -86,6 +86,14 @@ class Executor final : public View, public Actions {
   std::span<const Access> operands(std::uint32_t op) const override {
     return seen(op), program_.accesses_of(op);
   }
+  std::span<const GapEvent> gap_events(std::uint32_t op) const override {
+    seen(op);
+    const auto events = program_.gap(op);
+    if (op < op_ || issued_ > op) return events;
+    std::size_t frees = 0;
+    while (frees < events.size() && events[frees].is_free) ++frees;
+    return events.first(frees);
+  }
   std::string_view name_text(NameId name) const override { return program_.names[name]; }
   Nanos last_iteration_time() const override { return device_.last_iteration_time(); }
   Nanos measured_time(std::uint32_t op) const override {

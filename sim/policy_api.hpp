@@ -87,6 +87,9 @@ class View {
   virtual Phase op_phase(std::uint32_t) const { not_offered("operator phases"); }
   virtual std::span<const Access> operands(std::uint32_t) const { not_offered("operands"); }
   virtual std::string_view name_text(NameId) const { not_offered("operator names"); }
+  // Allocations and frees before an operator, in order, as an allocator's hooks tell them; of the one about
+  // to be issued only the frees that have happened.
+  virtual std::span<const GapEvent> gap_events(std::uint32_t) const { not_offered("allocator events"); }
   // Time of the newest iteration that the device has finished by now, as two events around it would
   // measure it; -1 before the first.
   virtual Nanos last_iteration_time() const { not_offered("iteration times"); }

@@ -24,7 +24,7 @@ namespace {
 struct AdaptiveParams {
   std::int64_t effort = 1;
   std::string planner = "background";
-  std::int64_t plan_ns = 25, record_ns = 400, match_ns = 100;
+  std::int64_t plan_ns = 25, record_ns = 100, match_ns = 100;
   std::int64_t window = 64, library = 32;
   Ppm same_sequence = 20'000, same_memory = 50'000, margin = 40'000;
 };

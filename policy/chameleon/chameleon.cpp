@@ -46,12 +46,10 @@ class Chameleon final : public Policy, private SwapObserver {
     token_ = tokens_.token(view.op_name(op));
     sequence_.push_back(token_);
     runner_.before_op(step_, view, actions, *this);
-    if (profiling()) {
-      profile(op, view);
-      actions.spend_profiling_time(Nanos{params_.detailed_ns});
-    } else {
-      actions.spend_profiling_time(Nanos{params_.light_ns});
-    }
+    if (profiling()) profile(op, view);
+    actions.spend_profiling_time(Nanos{params_.profiler == "conventional" ? params_.conventional_ns
+                                       : profiling()                      ? params_.detailed_ns
+                                                                          : params_.light_ns});
     if (runner_.loaded()) actions.spend_host_time(Nanos{params_.match_ns});
   }
 

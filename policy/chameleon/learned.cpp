@@ -207,7 +207,6 @@ void Recorder::start(const View& view) {
 void Recorder::begin_iteration() {
   now_ = LearnedIteration();
   slots_.clear();
-  live_.clear();
   ++epoch_;
   first_op_ = true;
 }
@@ -223,9 +222,17 @@ std::uint32_t Recorder::object_of(Slot slot, bool created, const View& view) {
     object_[s] = static_cast<std::uint32_t>(now_.objects.size());
     now_.objects.push_back(
         {view.size(slot), view.storage_class(slot), created ? now_.op_count() : kNever, kNever, slot});
-    live_.push_back(object_[s]);
   }
   return object_[s];
+}
+
+void Recorder::note_frees(std::span<const GapEvent> events) {
+  for (const GapEvent& event : events) {
+    const std::uint32_t s = index(event.slot);
+    if (event.is_free && s < epoch_of_.size() && epoch_of_[s] == epoch_) {
+      now_.objects[object_[s]].death = now_.op_count();
+    }
+  }
 }
 
 void Recorder::op(std::uint32_t op, const View& view) {
@@ -234,12 +241,11 @@ void Recorder::op(std::uint32_t op, const View& view) {
     for (const Slot slot : known_) object_of(slot, false, view);
     known_.clear();
   }
-  std::erase_if(live_, [&](std::uint32_t o) {
-    // An object that this operator creates is not there yet.
-    if (view.residency(now_.objects[o].slot) != Residency::absent) return false;
-    now_.objects[o].death = now_.op_count();
-    return true;
-  });
+  // What was freed since the last call: behind the allocations of the operator before, then before this one.
+  if (now_.op_count() > 0) note_frees(view.gap_events(op - 1).subspan(leading_frees_));
+  const auto frees = view.gap_events(op);
+  leading_frees_ = frees.size();
+  note_frees(frees);
   const NameId name = view.op_name(op);
   const SigId signature = view.op_signature(op);
   for (const Access& access : view.operands(op)) {
@@ -261,7 +267,9 @@ void Recorder::op(std::uint32_t op, const View& view) {
 LearnedIteration Recorder::finish() {
   LearnedIteration it = std::move(now_);
   now_ = LearnedIteration();
-  for (const std::uint32_t o : live_) known_.push_back(it.objects[o].slot);
+  for (const Object& object : it.objects) {
+    if (object.death == kNever) known_.push_back(object.slot);
+  }
   index_uses(it);
   find_carries(it);
   return it;

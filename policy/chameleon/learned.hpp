@@ -70,9 +70,10 @@ class Recorder {
 
  private:
   std::uint32_t object_of(Slot slot, bool created, const View& view);
+  void note_frees(std::span<const GapEvent> events);
   LearnedIteration now_;
   std::vector<Slot> slots_;
-  std::vector<std::uint32_t> live_;    // objects not seen dead
+  std::size_t leading_frees_ = 0;      // of the newest operator's gap: already noted
   std::vector<Slot> known_;            // storages that outlived the iteration before
   std::vector<std::uint32_t> object_;  // by slot, valid in epoch_of_
   std::vector<std::uint32_t> epoch_of_;

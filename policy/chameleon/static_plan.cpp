@@ -15,7 +15,7 @@ struct StaticParams {
   std::int64_t record = 2;  // iteration
   std::int64_t n_layers = 1, d2h_bandwidth = 25600, h2d_bandwidth = 25600;
   std::string synchronous_oom = "on";
-  std::int64_t detailed_ns = 400, generate_ns = 100;
+  std::int64_t detailed_ns = 25, generate_ns = 100;
 };
 
 class StaticPlan final : public Policy {

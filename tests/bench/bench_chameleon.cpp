@@ -1,10 +1,18 @@
-// Time of plan generation on an iteration of 11,000 operators, v1 and v2, and on the recorded traces.
+// Time of plan generation on an iteration of 11,000 operators, v1 and v2, and on the recorded traces; cost
+// per operator of the profilers, of matching and of the detector; time of one whole run per policy.
 #include <benchmark/benchmark.h>
 
+#include <chrono>
 #include <string>
 
+#include "policy/chameleon/fingerprint.hpp"
 #include "policy/chameleon/generator.hpp"
 #include "policy/chameleon/profile.hpp"
+#include "policy/chameleon/profiler.hpp"
+#include "policy/chameleon/sequence.hpp"
+#include "policy/registry.hpp"
+#include "sim/machine_io.hpp"
+#include "sim/run.hpp"
 #include "tests/support/shared.hpp"
 #include "trace/io.hpp"
 
@@ -120,6 +128,139 @@ void bench_recorded(benchmark::State& state) {
   generate(state, p, g);
 }
 BENCHMARK(bench_recorded)->DenseRange(0, 2)->Unit(benchmark::kMillisecond);
+
+// ---- cost per operator of what the online system does beside the training program
+
+struct Stream {  // operators of the transformer as hooks see them: a name and three operands
+  std::vector<NameId> name;
+  std::vector<std::string> text;
+  std::vector<Slot> operands;
+  static constexpr std::size_t kOperands = 3;
+};
+
+Stream stream_of(const IterationProfile& p) {
+  Stream s;
+  for (std::uint32_t op = 0; op < p.op_count(); ++op) {
+    s.name.push_back(NameId{p.name[op] + 1});
+    s.text.push_back(p.names[p.name[op]]);
+    for (std::uint32_t i = 0; i < Stream::kOperands; ++i)
+      s.operands.push_back(Slot{(op * 7 + i * 13) % 3000});
+  }
+  return s;
+}
+
+void per_operator(benchmark::State& state, std::size_t operators) {
+  state.counters["per_operator"] =
+      benchmark::Counter(static_cast<double>(state.iterations()) * static_cast<double>(operators),
+                         benchmark::Counter::kIsRate | benchmark::Counter::kInvert);
+}
+
+void bench_profiler_light(benchmark::State& state) {
+  const Stream s = stream_of(transformer(48));
+  TokenTable table;
+  std::vector<std::uint32_t> sequence;
+  for (auto _ : state) {
+    sequence.clear();
+    for (const NameId name : s.name) sequence.push_back(table.token(name));
+    benchmark::DoNotOptimize(sequence.data());
+  }
+  per_operator(state, s.name.size());
+}
+BENCHMARK(bench_profiler_light);
+
+void bench_profiler_detailed(benchmark::State& state) {
+  const IterationProfile p = transformer(48);
+  const Stream s = stream_of(p);
+  TokenTable table;
+  DetailedProfiler profiler;
+  for (auto _ : state) {
+    profiler.begin_iteration();
+    for (std::size_t op = 0; op < s.name.size(); ++op) {
+      profiler.op(p.type[op], p.micro_batch[op], table.token(s.name[op]), p.active[op]);
+      for (std::size_t i = 0; i < Stream::kOperands; ++i) {
+        profiler.tensor(s.operands[op * Stream::kOperands + i], Bytes{1 << 20}, StorageClass::unknown);
+      }
+    }
+    const IterationProfile out = profiler.finish(p.duration, false, p.names);
+    benchmark::DoNotOptimize(out.tensors.data());
+  }
+  per_operator(state, s.name.size());
+}
+BENCHMARK(bench_profiler_detailed);
+
+void bench_profiler_conventional(benchmark::State& state) {
+  const Stream s = stream_of(transformer(48));
+  ConventionalProfiler<std::chrono::steady_clock> profiler;
+  const std::vector<Bytes> operands(Stream::kOperands, Bytes{1 << 20});
+  for (auto _ : state) {
+    profiler.clear();
+    for (std::size_t op = 0; op < s.name.size(); ++op) {
+      profiler.begin(s.text[op], operands);
+      profiler.end();
+    }
+    benchmark::DoNotOptimize(profiler.records().data());
+  }
+  per_operator(state, s.name.size());
+}
+BENCHMARK(bench_profiler_conventional);
+
+void bench_matching(benchmark::State& state) {
+  const Stream s = stream_of(transformer(48));
+  TokenTable table;
+  std::vector<std::uint32_t> sequence;
+  for (const NameId name : s.name) sequence.push_back(table.token(name));
+  Fingerprints prints;
+  prints.set_operators(frequent_operators(sequence));
+  std::uint64_t sum = 0;
+  for (auto _ : state) {
+    prints.begin_iteration();
+    for (std::size_t op = 0; op < sequence.size(); ++op) {
+      for (std::uint32_t i = 0; i < Stream::kOperands; ++i) {
+        sum += prints.use(s.operands[op * Stream::kOperands + i], sequence[op], i).last_operators;
+      }
+    }
+    benchmark::DoNotOptimize(sum);
+  }
+  per_operator(state, sequence.size());
+}
+BENCHMARK(bench_matching);
+
+void bench_detector(benchmark::State& state) {
+  const Stream s = stream_of(transformer(48));
+  TokenTable table;
+  std::vector<std::uint32_t> sequence;
+  for (const NameId name : s.name) sequence.push_back(table.token(name));
+  for (auto _ : state) {
+    bool differs = sequences_differ(sequence, sequence, DetectorParams{});
+    benchmark::DoNotOptimize(differs);
+  }
+  per_operator(state, sequence.size());
+}
+BENCHMARK(bench_detector);
+
+// A whole run, the policy's own work included: wall time per operator of the simulated program.
+void bench_run(benchmark::State& state, const char* policy_text) {
+  const Machine machine = load_machine("h100-pcie5");
+  const Program program = compile_program(
+      read_trace(test::source_path("configs/traces/gpt2_medium.jsonl.gz")), machine, TimeSource::model);
+  const auto specs = parse_policies(policy_text);
+  RunOptions options;
+  options.allocator = AllocatorKind::ideal;
+  options.budget = Bytes{program.peak_bytes.value * 7 / 10};
+  options.needs = specs[0].factory->info().needs;
+  for (auto _ : state) {
+    const auto policy = specs[0].factory->make(specs[0].values);
+    const RunResult result = run_program(program, machine, *policy, options);
+    benchmark::DoNotOptimize(result.evictions);
+  }
+  per_operator(state, program.op_count());
+}
+BENCHMARK_CAPTURE(bench_run, lru, "lru")->Unit(benchmark::kMillisecond);
+BENCHMARK_CAPTURE(bench_run, passive_swap, "passive-swap")->Unit(benchmark::kMillisecond);
+BENCHMARK_CAPTURE(bench_run, chameleon, "chameleon:warmup_step=0,stable_step=1")
+    ->Unit(benchmark::kMillisecond);
+BENCHMARK_CAPTURE(bench_run, adaptive_first_guess, "adaptive:effort=0")->Unit(benchmark::kMillisecond);
+BENCHMARK_CAPTURE(bench_run, adaptive, "adaptive")->Unit(benchmark::kMillisecond);
 
 }  // namespace
 
