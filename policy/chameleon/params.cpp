@@ -199,6 +199,7 @@ ChameleonParams parse_chameleon(std::string_view text) {
         std::any_of(rows.begin(), rows.end(), [&](const auto& row) { return row.name == name; });
     if (equals == std::string_view::npos || !known) {
       std::vector<std::string> names;
+      names.reserve(rows.size());
       for (const auto& row : rows) names.push_back(row.name);
       std::string all;
       for (const std::string& n : names) all += (all.empty() ? "" : ", ") + n;
