@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
 # Installs what is missing, builds everything and runs all tests; ends with ctest's summary.
+#   --format    also clang-format
 #   --lint      also clang-format and clang-tidy
 #   --sanitize  also the same tests under AddressSanitizer and UBSan
 #   --tsan      also the threaded parts under ThreadSanitizer
@@ -18,6 +19,7 @@ build_and_test() {  # PRESET [ctest options]
 
 for option in "$@"; do
   case $option in
+    --format) scripts/lint.sh --format-only ;;
     --lint)
       cmake --preset release -DSWAPLAB_TESTS=ON >/dev/null
       scripts/lint.sh
@@ -25,7 +27,7 @@ for option in "$@"; do
     --sanitize) build_and_test asan-ubsan ;;
     --tsan) build_and_test tsan -R '^experiments$' ;;
     *)
-      echo "error: unknown option $option; expected --lint, --sanitize, --tsan" >&2
+      echo "error: unknown option $option; expected --format, --lint, --sanitize, --tsan" >&2
       exit 2
       ;;
   esac
