@@ -70,8 +70,8 @@ TEST_CASE("activation bytes per layer: Korthikanti et al., table 2") {
     Overrides all = k22B;
     all.insert(all.end(), row.more.begin(), row.more.end());
     const double bytes = per_layer(all);
-    MESSAGE(std::string(row.name) << ": " << bytes / 1048576 << " MiB, formula " << row.formula / 1048576 << " MiB, "
-                     << 100 * (bytes / row.formula - 1) << " %");
+    MESSAGE(std::string(row.name) << ": " << bytes / 1048576 << " MiB, formula " << row.formula / 1048576
+                                  << " MiB, " << 100 * (bytes / row.formula - 1) << " %");
     CHECK(std::abs(bytes / row.formula - 1) < 0.01);
   }
 }
