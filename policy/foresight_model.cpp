@@ -1,7 +1,10 @@
 #include "policy/foresight_model.hpp"
 
 #include <algorithm>
+#include <string>
 #include <utility>
+
+#include "trace/error.hpp"
 
 namespace swaplab::foresight {
 namespace {
@@ -125,6 +128,11 @@ class Replay {
         slots_[s].place = Place::host;
         slots_[s].host_valid = true;
       } else {
+        if (sizes_[s] > free_bytes_) {
+          throw Error(ErrorKind::invariant,
+                      "foresight: the initial placement holds more than the budget, from slot " +
+                          std::to_string(s) + " on");
+        }
         slots_[s].place = Place::device;
         take_newest(sizes_[s]);
       }
