@@ -36,14 +36,19 @@ int plan_command(const Arguments& arguments);
 int trace_info_command(const Arguments& arguments);
 int trace_check_command(const Arguments& arguments);
 int trace_convert_command(const Arguments& arguments);
+int trace_import_command(const Arguments& arguments);
 int trace_perturb_command(const Arguments& arguments);
 int trace_diff_command(const Arguments& arguments);
 int trace_analyze_command(const Arguments& arguments);
 int trace_synth_command(const Arguments& arguments);
 
+struct ImportReport;
 struct ReadReport;
 // A reader's warnings, on standard error.
 void print_warnings(const ReadReport& report);
+
+// What an import found, derived, misses and dropped, as text.
+void print_import_report(const ImportReport& report);
 
 // The first positional word must be one of `actions`; throws Error(usage) with a suggestion.
 std::string take_action(Arguments& arguments, const std::string& command,

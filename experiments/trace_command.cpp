@@ -19,6 +19,7 @@ constexpr TraceCommand kTraceCommands[] = {
     {"info", trace_info_command, "what a trace holds"},
     {"check", trace_check_command, "replays liveness and verifies the end record"},
     {"convert", trace_convert_command, "writes it in another format, or continued to more iterations"},
+    {"import", trace_import_command, "traces of other tools: what each holds and lacks"},
     {"perturb", trace_perturb_command, "changes of single iterations, with their ground truth"},
     {"analyze", trace_analyze_command,
      "live bytes, reuse, idle intervals, dependences: what it asks of memory"},

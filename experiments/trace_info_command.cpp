@@ -7,7 +7,7 @@
 #include "experiments/text.hpp"
 #include "trace/check.hpp"
 #include "trace/error.hpp"
-#include "trace/io.hpp"
+#include "trace/import/import.hpp"
 
 namespace po = boost::program_options;
 
@@ -125,15 +125,18 @@ int trace_report(const Arguments& arguments, bool with_info) {
   bool consistent = true;
   for (const std::string& file : values["file"].as<std::vector<std::string>>()) {
     ReadReport read;
-    const Trace trace = read_trace(file, &read);
+    ImportReport import;
+    const Trace trace = read_any_trace(file, &read, &import);
     print_warnings(read);
     const TraceReport report = examine_trace(trace);
     consistent &= report.problems.empty();
     if (values.count("json") != 0) {
       all.push_back(report_json(file, trace, read, report));
+      if (!import.format.empty()) all.back()["import"] = Json::parse(report_json_text(import));
       continue;
     }
     print_check(file, report);
+    if (with_info && !import.format.empty()) print_import_report(import);
     if (with_info) print_info(trace, read, report);
   }
   if (values.count("json") != 0) std::cout << all.dump(1) << '\n';

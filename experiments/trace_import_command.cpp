@@ -1,0 +1,88 @@
+#include <iostream>
+
+#include "experiments/commands.hpp"
+#include "experiments/options.hpp"
+#include "experiments/text.hpp"
+#include "trace/error.hpp"
+#include "trace/import/import.hpp"
+
+namespace po = boost::program_options;
+
+namespace swaplab {
+namespace {
+
+void print_notes(const char* title, const std::vector<ImportNote>& notes) {
+  for (std::size_t i = 0; i < notes.size(); ++i) {
+    std::printf("  %-9s %12lld  %s: %s\n", i == 0 ? title : "", static_cast<long long>(notes[i].count),
+                notes[i].what.c_str(), notes[i].how.c_str());
+  }
+}
+
+}  // namespace
+
+void print_import_report(const ImportReport& r) {
+  for (const std::string& file : r.files) std::printf("%s\n", file.c_str());
+  std::printf("  format    %s (%s)\n  studies   %s: %s\n", r.format.c_str(), r.version.c_str(),
+              std::string(study_name(r.study)).c_str(), r.study_reason.c_str());
+  for (std::size_t i = 0; i < r.found.size(); ++i) {
+    if (r.found[i].second == 0) continue;
+    std::printf("  %-9s %12lld  %s\n", i == 0 ? "found" : "", static_cast<long long>(r.found[i].second),
+                r.found[i].first.c_str());
+  }
+  if (r.baseline.value >= 0)
+    std::printf("  baseline  %12lld  bytes lived before (%s)\n", static_cast<long long>(r.baseline.value),
+                human_bytes(r.baseline).c_str());
+  print_notes("derived", r.derived);
+  print_notes("dropped", r.dropped);
+  print_notes("repaired", r.repaired);
+  for (std::size_t i = 0; i < r.missing.size(); ++i)
+    std::printf("  %-9s %12s  %s\n", i == 0 ? "missing" : "", "", r.missing[i].c_str());
+}
+
+int trace_import_command(const Arguments& arguments) {
+  po::options_description options("options");
+  options.add_options()("help,h", "this text")("output,o", po::value<std::string>(),
+                                               "trace to write; format by extension")(
+      "from", po::value<std::string>()->default_value(""),
+      "format of the first file (default: by its content)")("json", "the report as JSON")(
+      "list", "the formats")("file", po::value<std::vector<std::string>>(), "files (positional)");
+  const po::variables_map values = parse_options(arguments, options, "file");
+  if (values.count("help") != 0) {
+    std::cout
+        << "swaplab trace import FILE... [-o OUT] [--from FORMAT] [--json]\n\n"
+           "Reads what other tools wrote and says what it holds, what was derived and how, what is\n"
+           "missing, what was dropped, and which studies are possible. Several files are halves of one\n"
+           "trace: an execution trace and its Kineto half. Files may be plain, gzip or zstd.\n"
+           "\nexamples:\n"
+           "  swaplab trace import profile.pt.trace.json.gz                 the report only\n"
+           "  swaplab trace import snapshot.pickle -o snapshot.jsonl.gz\n"
+           "  swaplab trace import --list\n\n"
+        << options;
+    return kExitOk;
+  }
+  if (values.count("list") != 0) {
+    TextTable table({"format", "what"}, 2);
+    for (const Importer* importer : importer_list())
+      table.add({std::string(importer->info().name), std::string(importer->info().summary)});
+    std::cout << table.text();
+    return kExitOk;
+  }
+  if (values.count("file") == 0) throw Error(ErrorKind::usage, "swaplab trace import needs a file");
+  const ImportResult result =
+      import_files(values["file"].as<std::vector<std::string>>(), values["from"].as<std::string>());
+  if (values.count("json") != 0) {
+    std::cout << report_json_text(result.report) << '\n';
+  } else {
+    print_import_report(result.report);
+  }
+  if (values.count("output") == 0) return kExitOk;
+  const std::string output = values["output"].as<std::string>();
+  if (!result.trace)
+    throw Error(ErrorKind::input,
+                "there is no trace to write to " + output + ": " + result.report.study_reason);
+  write_trace(*result.trace, output);
+  if (values.count("json") == 0) std::printf("wrote %s\n", output.c_str());
+  return kExitOk;
+}
+
+}  // namespace swaplab

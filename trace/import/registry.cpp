@@ -1,0 +1,178 @@
+#include <algorithm>
+
+#include "trace/error.hpp"
+#include "trace/import/import.hpp"
+
+namespace swaplab {
+namespace {
+
+// Filled by the registration objects of formats/, before main; constant afterwards.
+std::vector<const Importer*>& registered() {
+  static std::vector<const Importer*> list;
+  return list;
+}
+
+std::vector<std::string> names() {
+  std::vector<std::string> list;
+  for (const Importer* importer : importer_list()) list.emplace_back(importer->info().name);
+  return list;
+}
+
+const Importer& find_importer(std::string_view name) {
+  std::string all;
+  for (const Importer* importer : importer_list()) {
+    if (importer->info().name == name) return *importer;
+    all += (all.empty() ? "" : ", ") + std::string(importer->info().name);
+  }
+  throw Error(ErrorKind::usage, "unknown format '" + std::string(name) + "'" + did_you_mean(name, names()) +
+                                    "\n  formats: " + all);
+}
+
+bool lists(std::string_view words, std::string_view word) {
+  while (!words.empty()) {
+    const auto space = words.find(' ');
+    if (words.substr(0, space) == word) return true;
+    if (space == std::string_view::npos) return false;
+    words.remove_prefix(space + 1);
+  }
+  return false;
+}
+
+const Importer& must_recognise(const ImportInput& input) {
+  if (const Importer* importer = recognise(input)) return *importer;
+  const std::string kind = foreign_kind(input.head());
+  throw Error(ErrorKind::input,
+              input.name() + ": " +
+                  (kind.empty() ? "is in no format that swaplab knows (swaplab trace import "
+                                  "--list names them)"
+                                : "is " + kind));
+}
+
+struct Magic {
+  std::string_view bytes;
+  std::size_t offset;
+  std::string_view kind;
+};
+using namespace std::string_view_literals;
+constexpr Magic kForeign[] = {
+    {"version https://git-lfs"sv, 0, "a Git LFS pointer, not the file itself: fetch it with 'git lfs pull'"},
+    {"\x00\x05\x16\x07"sv, 0,
+     "an AppleDouble file (macOS metadata), not a trace: take the file without '._'"},
+    {"NVIDIA Tegra Profiler Report"sv, 0,
+     "a binary Nsight Systems report: export it with 'nsys export --type sqlite'"},
+    {"QDSTRM"sv, 0, "a binary Nsight Systems report: export it with 'nsys export --type sqlite'"},
+    {"PK\x03\x04"sv, 0, "a zip archive: unpack it first"},
+    {"ustar"sv, 257, "a tar archive: unpack it first"},
+    {"BZh"sv, 0, "a bzip2 stream: decompress it first"},
+    {"\xfd"
+     "7zXZ"sv,
+     0, "an xz stream: decompress it first"},
+    {"\x7f"
+     "ELF"sv,
+     0, "a program"},
+    {"\x89"
+     "HDF"sv,
+     0, "an HDF5 file"},
+    {"%PDF"sv, 0, "a PDF document"},
+    {"<?xml"sv, 0, "an XML document"},
+    {"<!DOCTYPE"sv, 0, "an HTML page, perhaps a download that failed"},
+    {"<html"sv, 0, "an HTML page, perhaps a download that failed"},
+};
+
+}  // namespace
+
+void register_importer(const Importer* importer) {
+  registered().push_back(importer);
+}
+
+std::vector<const Importer*> importer_list() {
+  auto list = registered();
+  std::sort(list.begin(), list.end(),
+            [](const auto* a, const auto* b) { return a->info().name < b->info().name; });
+  for (std::size_t i = 1; i < list.size(); ++i) {
+    if (list[i]->info().name == list[i - 1]->info().name)
+      throw Error(ErrorKind::invariant,
+                  "importer '" + std::string(list[i]->info().name) + "' is registered twice");
+  }
+  return list;
+}
+
+const Importer* recognise(const ImportInput& input) {
+  const Importer* found = nullptr;
+  for (const Importer* importer : importer_list()) {
+    if (!importer->recognises(input.head())) continue;
+    if (found != nullptr)
+      throw Error(ErrorKind::input, input.name() + ": could be " + std::string(found->info().name) + " or " +
+                                        std::string(importer->info().name) + "; say which with --from");
+    found = importer;
+  }
+  return found;
+}
+
+std::string foreign_kind(std::string_view head) {
+  for (const Magic& magic : kForeign) {
+    if (head.size() >= magic.offset + magic.bytes.size() &&
+        head.substr(magic.offset, magic.bytes.size()) == magic.bytes)
+      return std::string(magic.kind);
+  }
+  const std::string_view start = head.substr(0, 4096);
+  if (start.find("XPlane") != std::string_view::npos || start.find("/host:") != std::string_view::npos ||
+      start.find("/device:") != std::string_view::npos)
+    return "an XPlane protobuf of the TensorFlow / JAX profiler, which carries no storages: not supported";
+  if (start.find('\0') != std::string_view::npos || (!head.empty() && head[0] == '\x80'))
+    return "binary data in no format that swaplab knows";
+  const auto first = head.find_first_not_of(" \t\r\n");
+  if (first != std::string_view::npos && (head[first] == '{' || head[first] == '['))
+    return "JSON, but neither a profile ('traceEvents', or events with 'ph') nor another known trace";
+  return "";
+}
+
+ImportResult import_trace(std::span<const ImportInput> inputs, std::string_view from) {
+  if (inputs.empty()) throw Error(ErrorKind::usage, "nothing to import");
+  std::vector<const Importer*> kinds;
+  for (const ImportInput& input : inputs) {
+    kinds.push_back(kinds.empty() && !from.empty() ? &find_importer(from) : &must_recognise(input));
+  }
+  // The file that can be linked with all the others leads.
+  for (std::size_t lead = 0; lead < inputs.size(); ++lead) {
+    bool fits = true;
+    for (std::size_t i = 0; i < inputs.size(); ++i)
+      fits &= i == lead || lists(kinds[lead]->info().companions, kinds[i]->info().name);
+    if (!fits) continue;
+    std::vector<ImportInput> ordered{inputs[lead]};
+    for (std::size_t i = 0; i < inputs.size(); ++i) {
+      if (i != lead) ordered.push_back(inputs[i]);
+    }
+    ImportResult result = kinds[lead]->import(ordered);
+    result.report.format = std::string(kinds[lead]->info().name);
+    for (const ImportInput& input : ordered) result.report.files.push_back(input.name());
+    return result;
+  }
+  std::string what;
+  for (std::size_t i = 0; i < inputs.size(); ++i)
+    what += (i == 0 ? "" : ", ") + inputs[i].name() + " (" + std::string(kinds[i]->info().name) + ")";
+  throw Error(ErrorKind::usage, "these files do not belong to one trace: " + what);
+}
+
+ImportResult import_files(const std::vector<std::string>& paths, std::string_view from) {
+  std::vector<ImportInput> inputs;
+  for (const std::string& path : paths) inputs.push_back(ImportInput::file(path));
+  return import_trace(inputs, from);
+}
+
+Trace read_any_trace(const std::string& path, ReadReport* read, ImportReport* report) {
+  const ImportInput input = ImportInput::file(path);
+  const std::string_view start = input.head().substr(0, 4096);
+  const bool own = start.substr(0, 4) == "\x89SWT" || start.find("\"k\":") != std::string_view::npos ||
+                   start.find("\"k\" :") != std::string_view::npos;
+  if (own) return read_trace(path, read);
+  ImportResult result = import_trace(std::span(&input, 1));
+  if (read != nullptr) read->format = result.report.format;
+  if (report != nullptr) *report = result.report;
+  if (!result.trace)
+    throw Error(ErrorKind::input,
+                path + ": " + result.report.format + " without a trace: " + result.report.study_reason);
+  return std::move(*result.trace);
+}
+
+}  // namespace swaplab
