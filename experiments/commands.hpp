@@ -30,6 +30,7 @@ int trace_command(const Arguments& arguments);
 int policies_command(const Arguments& arguments);
 int machines_command(const Arguments& arguments);
 int allocator_command(const Arguments& arguments);
+int allocator_snapshot_command(const Arguments& arguments);
 int check_schedule_command(const Arguments& arguments);
 int plan_command(const Arguments& arguments);
 // `swaplab trace ...`

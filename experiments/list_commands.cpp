@@ -160,7 +160,8 @@ int machines_command(const Arguments& given) {
 
 int allocator_command(const Arguments& given) {
   Arguments arguments = given;
-  const std::string action = take_action(arguments, "allocator", {"replay", "--help"});
+  const std::string action = take_action(arguments, "allocator", {"replay", "snapshot", "--help"});
+  if (action == "snapshot") return allocator_snapshot_command(arguments);
   po::options_description options("options");
   options.add_options()("help,h", "this text")("conf", po::value<std::string>()->default_value(""),
                                                "PYTORCH_CUDA_ALLOC_CONF")(
@@ -172,6 +173,7 @@ int allocator_command(const Arguments& given) {
   const po::variables_map values = parse_options(arguments, options, "file");
   if (action == "--help" || values.count("help") != 0) {
     std::cout << "swaplab allocator replay REQUESTS --conf \"expandable_segments:True\" --capacity BYTES\n\n"
+                 "swaplab allocator snapshot FILE...     how far PyTorch's own snapshots agree (--help)\n\n"
                  "Request lines: m ID SIZE STREAM | f ID | r ID STREAM | c STREAM N | z | e\n\n"
               << options;
     return kExitOk;

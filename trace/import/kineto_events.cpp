@@ -251,7 +251,7 @@ class Reader {
     if (c == "python_function") return Kind::python;
     // Before Kineto the autograd profiler had no categories; the process said which side an event is on.
     if (!raw_.has_cat && raw_.pid == "CUDA functions") return Kind::kernel;
-    if (!raw_.has_cat && raw_.pid == "CPU functions") return Kind::op;
+    if (!raw_.has_cat) return Kind::op;
     return Kind::other;
   }
 

@@ -505,14 +505,18 @@ class Assembly {
     if (!reads && !s_.rows.empty()) r.missing.push_back("which storages an operator reads");
     if (backward_ == 0) r.missing.push_back("a backward pass");
     if (steps_.empty()) r.missing.push_back("ProfilerStep marks");
-    if (times && reads) {
+    // Inputs that are older than the profile count to the baseline, whose bytes must be known then.
+    const bool covered = s_.baseline >= 0 || matched_inputs_ * 10 >= tensor_inputs_ * 9;
+    if (times && reads && covered) {
       r.study = Study::full;
       r.study_reason =
           "operators, lifetimes and times are measured; what an operator reads is derived from shapes";
     } else if (!s_.rows.empty()) {
       r.study = Study::memory_only;
-      r.study_reason = times ? "lifetimes and times, but not which storages an operator reads"
-                             : "lifetimes, but no device times";
+      r.study_reason = times && reads
+                           ? "many inputs are older than the profile, whose bytes are not in the file"
+                       : times ? "lifetimes and times, but not which storages an operator reads"
+                               : "lifetimes, but no device times";
     } else if (times) {
       r.study = Study::times_only;
       r.study_reason = "operators and device times, but no storages";

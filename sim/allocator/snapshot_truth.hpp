@@ -1,0 +1,35 @@
+// How far the caching allocator agrees with a recorded history of PyTorch's own.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "trace/import/torch_snapshot.hpp"
+
+namespace swaplab {
+
+struct SnapshotTruth {
+  std::int64_t device = 0;
+  std::uint64_t allocations = 0;      // replayed requests
+  std::uint64_t segments = 0;         // segment_alloc events of the history
+  std::uint64_t segments_agree = 0;   // same place in the order and same size
+  std::uint64_t segments_extra = 0;   // made by the replay, not in the history
+  std::uint64_t placed = 0;           // allocations whose segment the history has made
+  std::uint64_t placed_agree = 0;     // same segment and offset: the same address
+  std::uint64_t unmatched_frees = 0;  // of blocks from before the history
+  std::string first_difference;       // "" when all agree
+  std::vector<std::string> reasons;   // why some of it cannot or does not agree
+  bool complete = false;              // the history starts with an empty allocator
+
+  bool agrees() const {
+    return complete && segments_agree == segments && segments_extra == 0 && placed_agree == allocations;
+  }
+};
+
+// Replays the requests of every device that has any, with the settings that the snapshot states.
+// Blocks are freed where the history completes their free. Throws Error(usage) for settings that the
+// allocator does not know.
+std::vector<SnapshotTruth> compare_with_snapshot(const TorchSnapshot& snapshot);
+
+}  // namespace swaplab
