@@ -41,8 +41,9 @@ void print_import_report(const ImportReport& r) {
 
 int trace_import_command(const Arguments& arguments) {
   po::options_description options("options");
-  options.add_options()("help,h", "this text")("output,o", po::value<std::string>(),
-                                               "trace to write; format by extension")(
+  options.add_options()("help,h", "this text")(
+      "output,o", po::value<std::string>(),
+      "trace to write; format by extension (.swt, .jsonl, .jsonl.gz, .jsonl.zst)")(
       "from", po::value<std::string>()->default_value(""),
       "format of the first file (default: by its content)")("json", "the report as JSON")(
       "list", "the formats")("file", po::value<std::vector<std::string>>(), "files (positional)");
@@ -55,7 +56,7 @@ int trace_import_command(const Arguments& arguments) {
            "trace: an execution trace and its Kineto half. Files may be plain, gzip or zstd.\n"
            "\nexamples:\n"
            "  swaplab trace import profile.pt.trace.json.gz                 the report only\n"
-           "  swaplab trace import snapshot.pickle -o snapshot.jsonl.gz\n"
+           "  swaplab trace import snapshot.pickle -o snapshot.swt\n"
            "  swaplab trace import --list\n\n"
         << options;
     return kExitOk;
