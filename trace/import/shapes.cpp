@@ -27,7 +27,7 @@ bool is_list_of_shapes(const Json& dims) {
 
 }  // namespace
 
-std::int64_t element_bytes(std::string_view type) {
+std::int64_t profiled_element_bytes(std::string_view type) {
   if (type.rfind("Tensor(", 0) == 0 && type.back() == ')') type = type.substr(7, type.size() - 8);
   struct Row {
     std::string_view name;
@@ -75,7 +75,7 @@ ShapedInputs shaped_inputs(const std::string& dims_text, const std::string& type
     if (!types[i].is_string()) continue;
     const auto type = types[i].get<std::string>();
     // A list of tensors states one type for all ("TensorList" states none and then has no sizes).
-    const std::int64_t element = element_bytes(type);
+    const std::int64_t element = profiled_element_bytes(type);
     if (element == 0) continue;
     const Json one = Json::array({dims[i]});
     for (const Json& shape : is_list_of_shapes(dims[i]) ? dims[i] : one) {

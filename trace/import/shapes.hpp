@@ -10,7 +10,7 @@ namespace swaplab {
 
 // Bytes of one element of a type as PyTorch's profilers spell it ("float", "c10::Half", "long int",
 // "Tensor(float)"); 0 when it is no tensor type.
-std::int64_t element_bytes(std::string_view type);
+std::int64_t profiled_element_bytes(std::string_view type);
 
 struct ShapedInputs {
   std::vector<std::int64_t> tensor_bytes;  // of each tensor, lists flattened, in order
