@@ -9,7 +9,7 @@
 
 using swaplab::Bytes;
 using swaplab::ImportResult;
-using swaplab::Study;
+using swaplab::StudyKind;
 using namespace swaplab::test;
 
 namespace {
@@ -40,7 +40,7 @@ TEST_CASE("import kineto: a small profile with known operators, times, storages 
   REQUIRE(r.trace);
   const swaplab::Trace& t = *r.trace;
   CHECK(r.report.format == "kineto");
-  CHECK(r.report.study == Study::full);
+  CHECK(r.report.study == StudyKind::full);
   REQUIRE(t.ops.size() == 2);
   CHECK(t.op_name(0) == "aten::linear");
   CHECK(t.op_name(1) == "aten::relu_");
@@ -135,7 +135,7 @@ TEST_CASE("import kineto: unfinished records are dropped and counted") {
   CHECK(note_count(r.report.dropped, "events without usable numbers") == 1);
   CHECK(note_count(r.report.dropped, "slices without an end") == 1);
   CHECK(note_count(r.report.dropped, "ends without a slice") == 1);
-  CHECK(r.report.study == Study::none);
+  CHECK(r.report.study == StudyKind::none);
   CHECK_FALSE(r.trace);
 }
 

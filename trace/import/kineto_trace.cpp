@@ -491,7 +491,7 @@ class Assembly {
   void conclude(ImportReport& r, bool reads) const {
     const bool times = !e_.device.empty();
     if (drafts_.empty()) {
-      r.study = Study::none;
+      r.study = StudyKind::none;
       r.study_reason = "the file holds no operators, kernels or memory events";
       if (e_.slices > 0) r.study_reason += " of PyTorch's profiler, only begin/end slices of another program";
       r.missing = {"operators", "kernels", "memory events"};
@@ -508,20 +508,20 @@ class Assembly {
     // Inputs that are older than the profile count to the baseline, whose bytes must be known then.
     const bool covered = s_.baseline >= 0 || matched_inputs_ * 10 >= tensor_inputs_ * 9;
     if (times && reads && covered) {
-      r.study = Study::full;
+      r.study = StudyKind::full;
       r.study_reason =
           "operators, lifetimes and times are measured; what an operator reads is derived from shapes";
     } else if (!s_.rows.empty()) {
-      r.study = Study::memory_only;
+      r.study = StudyKind::memory_only;
       r.study_reason = times && reads
                            ? "many inputs are older than the profile, whose bytes are not in the file"
                        : times ? "lifetimes and times, but not which storages an operator reads"
                                : "lifetimes, but no device times";
     } else if (times) {
-      r.study = Study::times_only;
+      r.study = StudyKind::times_only;
       r.study_reason = "operators and device times, but no storages";
     } else {
-      r.study = Study::none;
+      r.study = StudyKind::none;
       r.study_reason = "host operators without kernels and without storages";
     }
   }

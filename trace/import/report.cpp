@@ -20,7 +20,7 @@ Json notes_json(const std::vector<ImportNote>& notes, const char* how) {
 
 }  // namespace
 
-std::string_view study_name(Study study) {
+std::string_view study_name(StudyKind study) {
   static constexpr std::string_view names[] = {"none", "times only", "memory only", "full"};
   return names[static_cast<std::size_t>(study)];
 }

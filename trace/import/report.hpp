@@ -12,13 +12,13 @@
 namespace swaplab {
 
 // Which swap studies the imported trace supports.
-enum class Study : std::uint8_t {
+enum class StudyKind : std::uint8_t {
   none,         // no operators and no memory, or calibration data only
   times_only,   // operators with device times, no storages
   memory_only,  // storages with lifetimes and sizes, but no times or no knowledge of who reads them
   full,         // operators, the storages they use, lifetimes and device times
 };
-std::string_view study_name(Study study);  // "none", "times only", "memory only", "full"
+std::string_view study_name(StudyKind study);  // "none", "times only", "memory only", "full"
 
 // One line of the report: what, how many, and how it was derived, why it was dropped.
 struct ImportNote {
@@ -34,7 +34,7 @@ struct ImportReport {
   std::vector<ImportNote> derived, dropped, repaired;
   std::vector<std::string> missing;
   Bytes baseline{-1};  // lived before the file begins and is not itemised; -1 unknown
-  Study study = Study::none;
+  StudyKind study = StudyKind::none;
   std::string study_reason;
 
   void add_found(std::string name, std::int64_t count) { found.emplace_back(std::move(name), count); }

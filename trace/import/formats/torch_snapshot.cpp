@@ -138,7 +138,7 @@ class SnapshotImporter final : public Importer {
     r.missing = {"operators", "device times", "which storages an operator reads"};
     if (!s.has_times) r.missing.push_back("times of the events (old layout)");
     if (histories.empty() || histories[longest].allocations.empty()) {
-      r.study = Study::none;
+      r.study = StudyKind::none;
       r.study_reason = "the history holds no allocation";
       r.add_found("trace_operators", 0);
       return result;
@@ -150,7 +150,7 @@ class SnapshotImporter final : public Importer {
       r.drop("allocations of other devices", others,
              "a trace is of one device: the one with the longest history (" + std::to_string(longest) + ")");
     }
-    r.study = Study::memory_only;
+    r.study = StudyKind::memory_only;
     r.study_reason = "exact allocations and frees, but no operators and no device times";
     result.trace = emit(s, histories[longest], longest, r);
     return result;
