@@ -102,12 +102,15 @@ TEST_CASE("import kineto: repairs what is unambiguous and says so") {
   };
   CHECK(repaired("\"args\":{\"x\":inf,\"y\":[1,-Infinity],\"z\":NaN}", "non-finite numbers") == 3);
   CHECK(repaired("\"args\":{\"x\":\"a\nb\"}", "control characters in texts") == 1);
-  CHECK(repaired("\"args\":{\"x\":\"C:\\new\\q\"}", "texts with impossible escapes") == 1);
+  const std::string path = R"([{"ph":"X","cat":"cpu_op","name":"C:\new\q","pid":1,"tid":1,"ts":1,"dur":1}])";
+  CHECK(note_count(import_text(path).report.repaired, "texts with impossible escapes") == 1);
   CHECK(repaired("\"args\":{\"x\":\"\xff\"}", "bytes that are not UTF-8") == 1);
 }
 
 TEST_CASE("import kineto: one clear error with the byte") {
-  CHECK(contains(refusal(event("tid\": 4")), "byte 79: expected a key in quotes, found 'tid\": 4"));
+  const std::string unquoted = event("tid\": 4");
+  CHECK(contains(refusal(unquoted), "byte " + std::to_string(unquoted.find("tid\": 4")) +
+                                        ": expected a key in quotes, found 'tid\": 4"));
   CHECK(contains(refusal(event("\"a\": \"x\"y\"")), "expected"));
   CHECK(contains(refusal("{\"schemaVersion\":1,\"traceEvents\":[{\"ph\":\"X\"} {\"ph\":\"X\"}]}"),
                  "expected ',' or ']'"));
@@ -121,7 +124,7 @@ TEST_CASE("import kineto: one clear error with the byte") {
   std::string deep = "[{\"ph\":\"X\",\"args\":{\"x\":";
   deep += std::string(200000, '[') + std::string(200000, ']') + "}}]";
   CHECK(import_text(deep).report.found_count("events") == 1);
-  CHECK(contains(refusal(deep.substr(0, 150000)), "the file ends inside the value that begins at byte 1"));
+  CHECK(contains(refusal(deep.substr(0, 150000)), "byte 150000: expected a value, found the end"));
 }
 
 TEST_CASE("import kineto: unfinished records are dropped and counted") {
