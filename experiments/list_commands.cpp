@@ -26,6 +26,8 @@ std::string needs_text(Needs needs) {
   add(Needs::op_times, "op-times");
   add(Needs::link_model, "link-model");
   add(Needs::op_events, "op-events");
+  add(Needs::op_stream, "op-stream");
+  add(Needs::measured_times, "measured-times");
   return text.empty() ? "nothing" : text;
 }
 

@@ -70,7 +70,8 @@ int exit_code(swaplab::ErrorKind kind) {
 }
 
 int dispatch(swaplab::Arguments arguments) {
-  if (arguments.empty() || arguments[0] == "--help" || arguments[0] == "-h" || arguments[0] == "help") {
+  if (arguments.empty() || arguments[0] == "--help" || arguments[0] == "-h" ||
+      arguments == swaplab::Arguments{"help"}) {
     print_help();
     return swaplab::kExitOk;
   }
@@ -78,6 +79,7 @@ int dispatch(swaplab::Arguments arguments) {
     std::printf("swaplab %s (%s)\n", swaplab::kToolVersion, swaplab::build_commit());
     return swaplab::kExitOk;
   }
+  if (arguments[0] == "help") arguments = {arguments[1], "--help"};
   std::vector<std::string> names;
   for (const Command& command : kCommands) names.emplace_back(command.name);
   const std::string name = swaplab::take_action(arguments, "", names);
@@ -91,7 +93,7 @@ int dispatch(swaplab::Arguments arguments) {
 int main(int argc, char** argv) {
   try {
     const int code = dispatch({argv + 1, argv + argc});
-    if (std::fflush(stdout) != 0)
+    if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0)
       throw swaplab::Error(swaplab::ErrorKind::output, "cannot write to standard output");
     return code;
   } catch (const swaplab::Error& error) {

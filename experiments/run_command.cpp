@@ -281,6 +281,7 @@ int run_command(const Arguments& arguments) {
   for (const std::string& list : values["trace"].as<std::vector<std::string>>()) {
     for (const std::string& path : split(list)) request.traces.push_back(path);
   }
+  if (request.traces.empty()) throw Error(ErrorKind::usage, "--trace names no file");
   std::string policies = values["policy"].as<std::string>();
   const bool bound_asked = take_bound(policies);
   if (!bound_asked || !policies.empty()) request.policies = parse_policies(policies);

@@ -6,6 +6,7 @@
 
 #include "experiments/commands.hpp"
 #include "experiments/options.hpp"
+#include "experiments/prepared_runs.hpp"
 #include "experiments/text.hpp"
 #include "sim/analysis/dependence.hpp"
 #include "sim/analysis/live_bytes.hpp"
@@ -242,7 +243,7 @@ int trace_analyze_command(const Arguments& arguments) {
                                                po::value<std::string>()->default_value("h100-pcie5"),
                                                "name or file; see 'swaplab machines list'")(
       "times", po::value<std::string>(),
-      "device times: trace | model (default: the trace's where it has any)")(
+      "device times: trace | model (default: the trace's when recorded on a GPU, else the model's)")(
       "iterations", po::value<std::uint32_t>(), "continue the recording to this many iterations first")(
       "json", "JSON instead of tables")(
       "plot-data", po::value<std::string>(),
@@ -262,7 +263,7 @@ int trace_analyze_command(const Arguments& arguments) {
   print_warnings(read);
   if (values.count("iterations") != 0)
     trace = extend_iterations(trace, values["iterations"].as<std::uint32_t>());
-  TimeSource times = trace.has_device_times() ? TimeSource::trace : TimeSource::model;
+  TimeSource times = choose_times({}, trace, file, machine.name, {});
   if (values.count("times") != 0) {
     const std::string text = values["times"].as<std::string>();
     if (text != "trace" && text != "model")

@@ -15,7 +15,7 @@ int trace_convert_command(const Arguments& arguments) {
   options.add_options()("help,h", "this text")(
       "output,o", po::value<std::string>(),
       "file to write; format by extension (.swt, .jsonl, .jsonl.gz, .jsonl.zst)")(
-      "iterations", po::value<std::uint32_t>(), "continue the recording to this many iterations")(
+      "iterations", po::value<std::int64_t>(), "continue the recording to this many iterations")(
       "file", po::value<std::vector<std::string>>(), "trace file (positional)");
   const po::variables_map values = parse_options(arguments, options, "file");
   if (values.count("help") != 0) {
@@ -35,8 +35,12 @@ int trace_convert_command(const Arguments& arguments) {
   ReadReport read;
   Trace trace = read_trace(values["file"].as<std::vector<std::string>>()[0], &read);
   print_warnings(read);
-  if (values.count("iterations") != 0)
-    trace = extend_iterations(trace, values["iterations"].as<std::uint32_t>());
+  if (values.count("iterations") != 0) {
+    const std::int64_t n = values["iterations"].as<std::int64_t>();
+    if (n < 1 || n > 1'000'000)
+      throw Error(ErrorKind::usage, "--iterations must be 1 to 1000000, found " + std::to_string(n));
+    trace = extend_iterations(trace, static_cast<std::uint32_t>(n));
+  }
   write_trace(trace, values["output"].as<std::string>());
   return kExitOk;
 }

@@ -57,7 +57,7 @@ int trace_import_command(const Arguments& arguments) {
            "\nexamples:\n"
            "  swaplab trace import profile.pt.trace.json.gz                 the report only\n"
            "  swaplab trace import snapshot.pickle -o snapshot.swt\n"
-                 "  swaplab trace import et.json kineto.json -o linked.swt        storages and times together\n"
+           "  swaplab trace import et.json kineto.json -o linked.swt        storages and times together\n"
            "  swaplab trace import --list\n\n"
         << options;
     return kExitOk;

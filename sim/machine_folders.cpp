@@ -75,7 +75,11 @@ Machine load_file(const fs::path& path) {
     throw Error(ErrorKind::input, path.string() + ": over 1 MiB, not a machine description");
   std::ifstream in(path, std::ios::binary);
   if (!in) throw Error(ErrorKind::input, path.string() + ": cannot be read");
-  const std::string text{std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>()};
+  std::string text(kLargestFile + 1, '\0');  // a pipe or device has no size to ask for
+  in.read(text.data(), static_cast<std::streamsize>(text.size()));
+  text.resize(static_cast<std::size_t>(in.gcount()));
+  if (text.size() > kLargestFile)
+    throw Error(ErrorKind::input, path.string() + ": over 1 MiB, not a machine description");
   return parse_machine(text, path.string());
 }
 

@@ -6,13 +6,23 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
+#include <filesystem>
+#include <system_error>
 
 #include "trace/error.hpp"
 
 namespace swaplab {
 
-AtomicFile::AtomicFile(std::string path)
-    : path_(std::move(path)), temporary_(path_ + ".partial-" + std::to_string(::getpid())) {
+AtomicFile::AtomicFile(std::string path) : path_(std::move(path)) {
+  // The file that a link names is replaced, not the link; a device or pipe must never become a file.
+  std::error_code ignored;
+  const auto target = std::filesystem::canonical(path_, ignored);
+  if (!ignored) {
+    if (!std::filesystem::is_regular_file(target, ignored))
+      throw Error(ErrorKind::output, path_ + ": cannot write: it exists and is not a regular file");
+    path_ = target.string();
+  }
+  temporary_ = path_ + ".partial-" + std::to_string(::getpid());
   file_ = ::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
   if (file_ < 0) {
     // The destructor does not run for a constructor that throws; nothing was created.

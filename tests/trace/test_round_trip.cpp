@@ -1,5 +1,6 @@
 // Random traces through every format and through extend_iterations.
 #include <doctest/doctest.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <filesystem>
@@ -181,6 +182,21 @@ TEST_CASE("each repeated iteration equals its template") {
       }
     }
   }
+}
+
+TEST_CASE("an output never turns a device or pipe into a file, and a link keeps pointing where it did") {
+  const Folder folder;
+  const Trace trace = test::random_trace(1);
+  const std::string pipe = folder.file("pipe.swt"), link = folder.file("link.swt"),
+                    target = folder.file("target.swt");
+  REQUIRE(::mkfifo(pipe.c_str(), 0600) == 0);
+  CHECK_THROWS_WITH_AS(write_trace(trace, pipe), doctest::Contains("is not a regular file"), Error);
+  CHECK(std::filesystem::is_fifo(pipe));
+  write_trace(test::random_trace(2), target);
+  std::filesystem::create_symlink("target.swt", link);
+  write_trace(trace, link);
+  CHECK(std::filesystem::is_symlink(link));
+  CHECK(trace_hash(read_trace(target)) == trace_hash(trace));
 }
 
 }  // namespace
