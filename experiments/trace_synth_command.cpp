@@ -27,6 +27,8 @@ Makes the eager trace of a training program from its description: every ATen ope
 backward pass and optimizer, with the storages and frees that PyTorch would produce. CONFIG is a file or one
 of the names that --list shows; KEY=VALUE overrides a key of it (--keys explains all of them).
 
+A .swt is written while it is generated, in bounded memory however many iterations there are.
+
 Signatures carry FLOP and bytes, so that `--times model` replays the trace on any machine; --machine NAME writes
 that machine's device times into it.
 
@@ -220,7 +222,12 @@ int trace_synth_command(const Arguments& arguments) {
     std::cout << Json::parse(synth::workload_json(config)).dump(1) << '\n';
     return kExitOk;
   }
-  Trace trace = synth::synthesize(config);
+  std::string output;
+  if (values.count("output") != 0) output = values["output"].as<std::string>();
+  // Without times to add, a .swt grows on disk: such a trace may be larger than memory.
+  const bool streamed = output.ends_with(".swt") && values.count("machine") == 0;
+  if (streamed) synth::synthesize_to_swt(config, output);
+  Trace trace = streamed ? read_trace(output) : synth::synthesize(config);
   Json roofline;
   if (values.count("machine") != 0) {
     const Machine machine = load_machine(values["machine"].as<std::string>());
@@ -229,11 +236,7 @@ int trace_synth_command(const Arguments& arguments) {
   } else if (values.count("roofline") != 0) {
     throw Error(ErrorKind::usage, "--roofline needs --machine");
   }
-  std::string output;
-  if (values.count("output") != 0) {
-    output = values["output"].as<std::string>();
-    write_trace(trace, output);
-  }
+  if (!output.empty() && !streamed) write_trace(trace, output);
   const TraceReport report = examine_trace(trace);
   if (values.count("json") != 0) {
     Json summary = summary_json(output, trace, report);

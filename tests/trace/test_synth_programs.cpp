@@ -120,6 +120,13 @@ TEST_CASE("a written trace reads back equal") {
   std::remove("synth_roundtrip.jsonl.gz");
 }
 
+TEST_CASE("a trace that is written while it is generated is the same") {
+  const WorkloadConfig c = config({"training.iterations=5", "training.recompute=full"});
+  synthesize_to_swt(c, "synth_streamed.swt");
+  CHECK(trace_hash(read_trace("synth_streamed.swt")) == trace_hash(synthesize(c)));
+  std::remove("synth_streamed.swt");
+}
+
 TEST_CASE("expert loads add up, respect the limit and follow the seed") {
   for (const std::int64_t imbalance : {0, 50, 100}) {
     for (std::uint64_t step = 0; step < 20; ++step) {

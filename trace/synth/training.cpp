@@ -1,5 +1,6 @@
 // The training loop: iterations, micro-batches, validation, optimizer steps.
 #include <algorithm>
+#include <filesystem>
 #include <optional>
 
 #include "trace/synth/data_parallel.hpp"
@@ -233,8 +234,9 @@ void run_workload(const WorkloadConfig& config, OperatorSink& sink) {
   open.close();
 }
 
-Trace synthesize(const WorkloadConfig& config) {
-  TraceBuilder builder;
+namespace {
+
+void build(const WorkloadConfig& config, TraceBuilder& builder) {
   TraceHeader header;
   header.source = "synthetic";
   header.device = config.device;
@@ -243,7 +245,21 @@ Trace synthesize(const WorkloadConfig& config) {
   builder.set_header(std::move(header));
   BuilderSink sink(builder);
   run_workload(config, sink);
+}
+
+}  // namespace
+
+Trace synthesize(const WorkloadConfig& config) {
+  TraceBuilder builder;
+  build(config, builder);
   return builder.finish();
+}
+
+void synthesize_to_swt(const WorkloadConfig& config, const std::string& path) {
+  const std::string folder = std::filesystem::path(path).parent_path().string();
+  TraceBuilder builder = TraceBuilder::spooled(folder.empty() ? "." : folder);
+  build(config, builder);
+  builder.finish_swt(path);
 }
 
 }  // namespace swaplab::synth
