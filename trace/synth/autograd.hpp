@@ -99,7 +99,7 @@ std::uint64_t take_sequence(Eager& rt);
 // Makes `outputs` results of a differentiable function of `inputs` (only to be called where it records).
 template <class Function>
 void record(Eager& rt, std::span<Tensor* const> outputs, std::initializer_list<const Tensor*> inputs,
-            std::vector<Tensor> saved, Function function) {
+            std::vector<Tensor>&& saved, Function function) {
   auto* node = new FunctionNode<Function>(rt, take_sequence(rt), std::move(function));
   const Ref<Node> keep(node);
   node->saved = std::move(saved);
@@ -107,7 +107,7 @@ void record(Eager& rt, std::span<Tensor* const> outputs, std::initializer_list<c
 }
 template <class Function>
 void record(Eager& rt, std::initializer_list<Tensor*> outputs, std::initializer_list<const Tensor*> inputs,
-            std::vector<Tensor> saved, Function function) {
+            std::vector<Tensor>&& saved, Function function) {
   record(rt, std::span<Tensor* const>(outputs.begin(), outputs.size()), inputs, std::move(saved),
          std::move(function));
 }

@@ -49,7 +49,7 @@ class Reader {
   }
 
   void top(const YAML::Node& node, const std::string& key, WorkloadConfig& config) {
-    const std::string text = node.Scalar();
+    const std::string& text = node.Scalar();
     if (key == "schema" && text != kSchema)
       fail(node, key, "'" + text + "' is not supported; expected " + std::string(kSchema));
     if (key == "name") {

@@ -103,6 +103,7 @@ ConfigKey integers(std::string_view path, std::vector<std::int64_t>& (*of)(Workl
   return key;
 }
 
+// NOLINTNEXTLINE(bugprone-macro-parentheses): `member` is a chain of members
 #define FIELD(member) [](WorkloadConfig& c) -> decltype(c.member)& { return c.member; }
 
 std::vector<ConfigKey> make_keys() {

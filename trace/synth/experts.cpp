@@ -21,6 +21,7 @@ std::vector<std::int64_t> route_tokens(std::int64_t tokens, std::int64_t experts
   // An expert's share is 2^(lasting preference + a smaller one of this step), piecewise linear in integers;
   // at 100 % the most and the least wanted are about a thousand times apart, as with an untrained router.
   std::vector<std::int64_t> weight;
+  weight.reserve(static_cast<std::size_t>(experts));
   for (std::int64_t e = 0; e < experts; ++e) {
     const auto key = static_cast<std::uint64_t>(e);
     const auto lasting = static_cast<std::int64_t>(mix(seed ^ mix(key)) % 8192);
@@ -31,6 +32,7 @@ std::vector<std::int64_t> route_tokens(std::int64_t tokens, std::int64_t experts
   const std::int64_t sum = std::accumulate(weight.begin(), weight.end(), std::int64_t{0});
   const std::int64_t routed = tokens * top_k;
   std::vector<std::int64_t> count;
+  count.reserve(weight.size());
   for (const std::int64_t w : weight) count.push_back(std::min(tokens, routed * w / sum));
   std::int64_t left = routed - std::accumulate(count.begin(), count.end(), std::int64_t{0});
   for (std::size_t e = 0; left != 0; e = (e + 1) % count.size()) {  // what rounding and the limit left over

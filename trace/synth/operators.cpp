@@ -57,7 +57,6 @@ Work operator_work(Aten op, Tensors in, Tensors out, Tensors written, std::span<
   switch (info.rule) {
     case WorkRule::none:
     case WorkRule::copy:
-      break;
     case WorkRule::collective:
       break;
     case WorkRule::fill:

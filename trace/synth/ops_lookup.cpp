@@ -127,27 +127,28 @@ Tensor checkpoint(Eager& rt, Segment function, const std::vector<Tensor>& inputs
   }
   if (!recorded) return out;
   const std::optional<DType> autocast = rt.autocast();
-  record(rt, {&out}, {}, inputs, [function = std::move(function), autocast](Backward& b) {
-    std::vector<Tensor> again;
-    for (std::size_t i = 0; i < b.node.saved.size(); ++i) {
-      again.push_back(detach(b.rt, b.saved(i)));
-      again.back().set_requires_grad(b.node.next[i].node.get() != nullptr);
-    }
-    Tensor result;
-    {
-      const Eager::GradMode grad(b.rt, true);
-      const Eager::PhaseScope phase(b.rt, Phase::recompute);
-      const std::optional<DType> outside = b.rt.autocast();
-      if (autocast && !outside) b.rt.begin_autocast(*autocast);
-      result = function(again);
-      if (autocast && !outside) b.rt.end_autocast();
-    }
-    {
-      const Eager::PhaseScope phase(b.rt, Phase::backward);
-      b.rt.backward(result, std::move(b.grad[0]));
-    }
-    for (std::size_t i = 0; i < again.size(); ++i) b.out[i] = again[i].impl()->grad;
-  });
+  record(rt, {&out}, {}, std::vector<Tensor>(inputs),
+         [function = std::move(function), autocast](Backward& b) {
+           std::vector<Tensor> again;
+           for (std::size_t i = 0; i < b.node.saved.size(); ++i) {
+             again.push_back(detach(b.rt, b.saved(i)));
+             again.back().set_requires_grad(b.node.next[i].node.get() != nullptr);
+           }
+           Tensor result;
+           {
+             const Eager::GradMode grad(b.rt, true);
+             const Eager::PhaseScope phase(b.rt, Phase::recompute);
+             const std::optional<DType> outside = b.rt.autocast();
+             if (autocast && !outside) b.rt.begin_autocast(*autocast);
+             result = function(again);
+             if (autocast && !outside) b.rt.end_autocast();
+           }
+           {
+             const Eager::PhaseScope phase(b.rt, Phase::backward);
+             b.rt.backward(result, std::move(b.grad[0]));
+           }
+           for (std::size_t i = 0; i < again.size(); ++i) b.out[i] = again[i].impl()->grad;
+         });
   for (const Tensor& x : inputs) out.impl()->grad_fn->next.push_back(gradient_edge(rt, x));
   return out;
 }

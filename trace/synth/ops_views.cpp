@@ -218,11 +218,13 @@ std::vector<Tensor> split_with_sizes(Eager& rt, const Tensor& x, std::span<const
   if (equal) attrs.assign(1, Attr(sizes[0]));
   attrs.emplace_back(static_cast<std::int64_t>(at));
   std::vector<const Tensor*> results;
+  results.reserve(parts.size());
   for (const Tensor& part : parts) results.push_back(&part);
   const Tensor* in[] = {&x};
   rt.emit_list(equal ? Aten::split : Aten::split_with_sizes, in, results, attrs, {}, SyncKind::none);
   if (!rt.records({&x})) return parts;
   std::vector<Tensor*> outputs;
+  outputs.reserve(parts.size());
   for (Tensor& part : parts) outputs.push_back(&part);
   record(rt, outputs, {&x}, {}, [at](Backward& b) {
     for (std::size_t i = 0; i < b.grad.size(); ++i)

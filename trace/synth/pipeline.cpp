@@ -26,13 +26,13 @@ Tensor run_pipeline(Eager& rt, Context& c, Model& model, DataParallel& data_para
 
   const auto run_forward = [&] {
     rt.mark(MarkKind::micro_begin, "", forwarded);
-    Batch batch = make_batch(forwarded);
+    const Batch batch = make_batch(forwarded);
     InFlight micro;
     if (!first) {
       micro.received = receive(rt, model.boundary(c, batch.tensors[0].size(1)), format, p.pipeline);
       micro.received.set_requires_grad(true);
     }
-    micro.result = forward(std::move(batch), micro.received);
+    micro.result = forward(batch, micro.received);
     if (last) {
       const Tensor value = detach(rt, micro.result);
       total = total.defined() ? add(rt, total, value) : value;

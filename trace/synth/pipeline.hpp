@@ -10,7 +10,7 @@
 namespace swaplab::synth {
 
 using BatchMaker = std::function<Batch(std::int64_t micro_batch)>;
-using StageForward = std::function<Tensor(Batch batch, Tensor received)>;
+using StageForward = std::function<Tensor(const Batch& batch, const Tensor& received)>;
 
 // Forward and backward passes of one iteration's micro-batches (training.accumulation of them): p - stage - 1
 // forward passes to warm up, then one forward and one backward in turn, then the remaining backward passes.

@@ -15,8 +15,7 @@ class RefCounted {
   RefCounted& operator=(const RefCounted&) = delete;
   std::uint32_t use_count() const { return count_; }
 
- protected:
-  virtual ~RefCounted() = default;
+  virtual ~RefCounted() = default;  // called by release() only
 
  private:
   template <class T>
@@ -33,14 +32,8 @@ class Ref {
   explicit Ref(T* target) : target_(target) { retain(); }
   Ref(const Ref& other) : target_(other.target_) { retain(); }
   Ref(Ref&& other) noexcept : target_(std::exchange(other.target_, nullptr)) {}
-  Ref& operator=(const Ref& other) {
-    Ref copy(other);
-    std::swap(target_, copy.target_);
-    return *this;
-  }
-  Ref& operator=(Ref&& other) noexcept {
-    Ref taken(std::move(other));
-    std::swap(target_, taken.target_);
+  Ref& operator=(Ref other) noexcept {
+    std::swap(target_, other.target_);
     return *this;
   }
   ~Ref() { drop(); }

@@ -99,7 +99,7 @@ class Program {
       total = run_pipeline(
           rt_, c_, *model_, data_parallel_, number,
           [this](std::int64_t micro_batch) { return make_batch(micro_batch); },
-          [this](Batch batch, Tensor received) {
+          [this](const Batch& batch, const Tensor& received) {
             ++c_.forward_passes;
             data_parallel_.begin_forward();
             begin_autocast();
