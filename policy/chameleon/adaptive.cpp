@@ -25,7 +25,7 @@ struct AdaptiveParams {
   std::int64_t effort = 1;
   std::string planner = "background";
   std::int64_t plan_ns = 25, record_ns = 100, match_ns = 100;
-  std::int64_t window = 64, library = 32;
+  std::int64_t window = 64, kept = 32;
   Ppm same_sequence = 20'000, same_memory = 50'000, margin = 40'000;
 };
 
@@ -383,7 +383,7 @@ class Adaptive final : public Policy {
   }
 
   std::size_t free_place() {
-    if (library_.size() < static_cast<std::size_t>(params_.library)) {
+    if (library_.size() < static_cast<std::size_t>(params_.kept)) {
       library_.emplace_back();
       return library_.size() - 1;
     }
@@ -460,7 +460,7 @@ SWAPLAB_REGISTER_POLICY(
      integer_parameter("match_ns", &AdaptiveParams::match_ns, 0, 1'000'000,
                        "host time per operator of matching"),
      integer_parameter("window", &AdaptiveParams::window, 1, 100'000, "operators ahead that swap-in looks"),
-     integer_parameter("library", &AdaptiveParams::library, 1, 100'000, "sequences kept"),
+     integer_parameter("library", &AdaptiveParams::kept, 1, 100'000, "sequences kept"),
      fraction_parameter("same_sequence", &AdaptiveParams::same_sequence, 0, kUnchanged,
                         "share of edited operators below which a sequence shares a known one's plan"),
      fraction_parameter("same_memory", &AdaptiveParams::same_memory, 0, kUnchanged,

@@ -12,22 +12,6 @@ namespace {
   throw Error(ErrorKind::input, "iteration profile: " + what);
 }
 
-TensorKind kind_of(StorageClass cls) {
-  switch (cls) {
-    case StorageClass::parameter:
-      return TensorKind::model;
-    case StorageClass::gradient:
-      return TensorKind::shared;
-    case StorageClass::optimizer_state:
-      return TensorKind::optimizer;
-    case StorageClass::unknown:
-    case StorageClass::buffer:
-    case StorageClass::data:
-      return TensorKind::other;
-  }
-  return TensorKind::other;
-}
-
 // Sizes, live bytes and the current micro-batch while the trace is walked.
 struct Walk {
   std::vector<Bytes> size;
@@ -86,6 +70,22 @@ const Iteration& choose_iteration(const Trace& trace, std::int64_t number) {
 }
 
 }  // namespace
+
+TensorKind tensor_kind_of(StorageClass cls) {
+  switch (cls) {
+    case StorageClass::parameter:
+      return TensorKind::model;
+    case StorageClass::gradient:
+      return TensorKind::shared;
+    case StorageClass::optimizer_state:
+      return TensorKind::optimizer;
+    case StorageClass::unknown:
+    case StorageClass::buffer:
+    case StorageClass::data:
+      return TensorKind::other;
+  }
+  return TensorKind::other;
+}
 
 std::string_view stage_type_name(StageType type) {
   constexpr std::string_view kNames[] = {"INIT", "FWD", "BWD", "OPTIM"};
@@ -186,7 +186,7 @@ TraceProfile profile_iteration(const Trace& trace, std::int64_t number, Operator
   for (std::uint32_t s = 0; s < row_of.size(); ++s) {
     if (row_of[s] == kNever) continue;
     row_of[s] = static_cast<std::uint32_t>(p.storages.size());
-    p.storages.push_back({static_cast<std::int64_t>(s), bytes_of[s], kind_of(trace.storages.cls[s])});
+    p.storages.push_back({static_cast<std::int64_t>(s), bytes_of[s], tensor_kind_of(trace.storages.cls[s])});
   }
   for (std::uint32_t& tensor : p.tensors) tensor = row_of[tensor];
   if (p.type.empty()) {

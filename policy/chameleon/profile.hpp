@@ -18,6 +18,8 @@ std::string_view stage_type_name(StageType type);  // "INIT", "FWD", "BWD", "OPT
 // What the public profiler tells apart. `shared` is never moved.
 enum class TensorKind : std::uint8_t { model, optimizer, shared, other };
 std::string_view tensor_kind_name(TensorKind kind);  // "MODEL", "OPTIM", "SHARED_MEMORY", "OTHERS"
+// The public code's kind of a storage, from its tag.
+TensorKind tensor_kind_of(StorageClass cls);
 
 struct ProfiledTensor {
   std::int64_t id;  // of the caller; ties are broken by it

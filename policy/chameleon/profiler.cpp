@@ -7,22 +7,6 @@ namespace swaplab::chameleon {
 
 namespace {
 
-TensorKind kind_of(StorageClass cls) {
-  switch (cls) {
-    case StorageClass::parameter:
-      return TensorKind::model;
-    case StorageClass::gradient:
-      return TensorKind::shared;
-    case StorageClass::optimizer_state:
-      return TensorKind::optimizer;
-    case StorageClass::unknown:
-    case StorageClass::buffer:
-    case StorageClass::data:
-      return TensorKind::other;
-  }
-  return TensorKind::other;
-}
-
 constexpr std::int64_t kHostSide = std::int64_t{1} << 40;  // identity of a tensor's copy on the host
 
 }  // namespace
@@ -41,7 +25,7 @@ std::uint32_t DetailedProfiler::row(Slot slot, Bytes bytes, StorageClass cls) {
   if (row_epoch_[s] != epoch_) {
     row_epoch_[s] = epoch_;
     row_of_[s] = static_cast<std::uint32_t>(profile_.storages.size());
-    profile_.storages.push_back({static_cast<std::int64_t>(s), bytes, kind_of(cls)});
+    profile_.storages.push_back({static_cast<std::int64_t>(s), bytes, tensor_kind_of(cls)});
   }
   return row_of_[s];
 }

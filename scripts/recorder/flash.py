@@ -7,8 +7,9 @@ matrix; dropout is regenerated from its seed. On real CPU tensors they compute t
 import math
 
 import torch
+from torch.library import Library
 
-_library = torch.library.Library("sim", "DEF")
+_library = Library("sim", "DEF")
 _library.define("flash_fwd(Tensor q, Tensor k, Tensor v, bool causal, float p, int seed) -> (Tensor, Tensor)")
 _library.define("flash_bwd(Tensor grad, Tensor q, Tensor k, Tensor v, Tensor out, Tensor lse, "
                 "bool causal, float p, int seed) -> (Tensor, Tensor, Tensor)")

@@ -106,6 +106,7 @@ Link link_operators(const Events& events, std::span<const std::string_view> name
   }
   if (link.by_record == 0) {
     std::vector<std::string_view> there;
+    there.reserve(units.size());
     for (const Unit& u : units) there.push_back(u.name);
     const std::int64_t offset = best_offset(names, there);
     std::size_t i = static_cast<std::size_t>(std::max<std::int64_t>(-offset, 0));

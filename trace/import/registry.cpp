@@ -156,6 +156,7 @@ ImportResult import_trace(std::span<const ImportInput> inputs, std::string_view 
 
 ImportResult import_files(const std::vector<std::string>& paths, std::string_view from) {
   std::vector<ImportInput> inputs;
+  inputs.reserve(paths.size());
   for (const std::string& path : paths) inputs.push_back(ImportInput::file(path));
   return import_trace(inputs, from);
 }

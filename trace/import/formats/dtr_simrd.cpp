@@ -125,7 +125,7 @@ class Reader {
     if (found == by_name_.end()) lines_.fail("'" + std::string(name) + "' names no tensor that lives here");
     return found->second;
   }
-  void hold(std::string name, std::size_t storage) {
+  void hold(const std::string& name, std::size_t storage) {
     if (!by_name_.try_emplace(name, storage).second) lines_.fail("the name '" + name + "' is in use");
     ++held_[storage].names;
   }

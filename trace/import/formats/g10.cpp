@@ -40,7 +40,7 @@ class Reader {
     while (lines_.next(line)) {
       if (line.rfind("Kernel ID: ", 0) == 0) {
         kernel(line);
-      } else if (line.rfind("Parent ", 0) == 0 || line.rfind("____", 0) == 0 || line.rfind("(", 0) == 0 ||
+      } else if (line.rfind("Parent ", 0) == 0 || line.rfind("____", 0) == 0 || line.starts_with('(') ||
                  line.find_first_not_of(" \t") == std::string_view::npos) {
         continue;
       } else if (line.rfind("Execution Time: ", 0) == 0) {
