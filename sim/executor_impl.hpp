@@ -56,6 +56,7 @@ void Executor<Device, Memory>::place_initial() {
       }
       state.residency = Residency::host;
       state.host_valid = state.has_host_block = true;
+      device_.host_block_taken(Slot{s});
     }
     if (schedule != nullptr) {
       (placed ? schedule->initial_device : schedule->initial_host).push_back(program_.origin[s]);
@@ -103,7 +104,7 @@ void Executor<Device, Memory>::issue(std::uint32_t op) {
   const std::uint16_t stream = program_.stream[op];
   const auto accesses = program_.accesses_of(op);
   for (const Access& access : accesses) make_resident(access.slot, stream);
-  device_.host_spend(program_.host_time[op]);
+  device_.host_dispatch(program_.host_time[op]);
   const std::uint32_t entry = log(ScheduleKind::op, op, Bytes{0}, stream);
   const std::uint8_t flags = program_.op_flags[op];
   if ((flags & kKernel) != 0) {
@@ -113,7 +114,7 @@ void Executor<Device, Memory>::issue(std::uint32_t op) {
       // A copy to the host still reads the old content.
       if (state.out_ticket != 0) wait(stream, out_lane_, state.out_ticket);
     }
-    const Ticket ticket = device_.launch(stream, program_.device_time[op], entry);
+    const Ticket ticket = device_.launch(stream, program_.device_time[op], entry, op, accesses);
     for (const Access& access : accesses) {
       const std::uint32_t s = index(access.slot);
       SlotState& state = slots_[s];
@@ -175,7 +176,7 @@ void Executor<Device, Memory>::start_copy_in(Slot slot) {
   if (state.out_ticket != 0) wait(in_lane_, out_lane_, state.out_ticket);
   device_.host_spend(machine_.host.copy_submit + machine_.host.event_record + machine_.host.event_wait);
   const std::uint32_t entry = log(ScheduleKind::copy_in, index(program_.origin[index(slot)]), bytes, 0);
-  state.in_ticket = device_.copy(Direction::host_to_device, bytes, entry);
+  state.in_ticket = device_.copy(Direction::host_to_device, bytes, entry, slot);
   state.residency = Residency::device;
   append_recent(index(slot));
   current_.bytes_in += bytes;
@@ -197,7 +198,7 @@ void Executor<Device, Memory>::copy_out(Slot slot) {
   if (state.in_ticket != 0) wait(out_lane_, in_lane_, state.in_ticket);
   device_.host_spend(machine_.host.copy_submit + machine_.host.event_record + machine_.host.event_wait);
   const std::uint32_t entry = log(ScheduleKind::copy_out, index(program_.origin[index(slot)]), bytes, 0);
-  state.out_ticket = device_.copy(Direction::device_to_host, bytes, entry);
+  state.out_ticket = device_.copy(Direction::device_to_host, bytes, entry, slot);
   state.host_valid = true;
   current_.bytes_out += bytes;
   ++current_.copies_out;
@@ -270,7 +271,10 @@ void Executor<Device, Memory>::free(Slot slot) {
     outgoing_bytes_ -= size(slot);
     hand_on(slot);
   }
-  if (state.has_host_block) host_pool_.give(size(slot));
+  if (state.has_host_block) {
+    host_pool_.give(size(slot));
+    device_.host_block_given(slot);
+  }
   state.has_host_block = false;
   state.residency = Residency::absent;
 }
@@ -285,6 +289,7 @@ void Executor<Device, Memory>::hand_on(Slot slot) {
   if (state.in_ticket > waited_[home * (out_lane_ + 2u) + in_lane_]) order_after(in_lane_, state.in_ticket);
   if (state.last_stream != home) order_after(state.last_stream, state.last_use_ticket);
   const Ticket compute = state.last_stream == home ? state.last_use_ticket : 0;
+  device_.bytes_given(slot);
   memory_.give(state.block, size(slot), home, {compute, state.out_ticket});
   state.in_ticket = state.out_ticket = state.last_use_ticket = state.last_write_ticket = 0;
   state.last_stream = home;
@@ -356,7 +361,8 @@ bool Executor<Device, Memory>::take(Slot slot, MemoryUser user, bool forced) {
         device_.host_spend(machine_.host.alloc_cached);
         current_.peak_allocated = std::max(current_.peak_allocated, memory_.allocated());
         current_.peak_reserved = std::max(current_.peak_reserved, memory_.reserved());
-        log(ScheduleKind::acquire, index(program_.origin[index(slot)]), bytes, 0);
+        const std::uint32_t entry = log(ScheduleKind::acquire, index(program_.origin[index(slot)]), bytes, 0);
+        device_.bytes_taken(slot, memory_.address(*block), user == MemoryUser::copy_in, entry);
         return true;
       }
       fragmented = true;
@@ -383,6 +389,7 @@ void Executor<Device, Memory>::require_host_block(Slot slot) {
                                                " B pinned); cannot move out " + describe(slot)};
   }
   state.has_host_block = true;
+  device_.host_block_taken(slot);
   const std::int64_t cost =
       ceil_mul_div(machine_.host_memory.pin_per_gib.value, pinned.value, std::int64_t{1} << 30);
   // Offloaders pin their pool before they train (never inside a timed step), so this is a cost of the

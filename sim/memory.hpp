@@ -9,6 +9,7 @@
 //   take(bytes, st, user, on_reuse) -> Block; on_reuse(stream, tag) for each reused piece; no value
 //                          when memory could not be had even after the allocator's own recovery
 //   give(block, bytes, st, tag)
+//   address(block)         where the bytes are; 0 with the ideal kind, whose bytes are nowhere
 #pragma once
 
 #include <algorithm>
@@ -67,6 +68,7 @@ class IdealMemory {
     }
   }
   Bytes block_bytes(Block, Bytes bytes) const { return bytes; }
+  std::uint64_t address(Block) const { return 0; }
   void fill_figures(AllocatorFigures&) const {}
 
  private:
@@ -116,11 +118,14 @@ class DriverBackend {
     charge_malloc(size);
     if (used_ + size > capacity_) return 0;
     used_ += size;
-    return segments_.place(size);
+    const std::uint64_t address = segments_.place(size);
+    device_.memory_mapped(address, size);
+    return address;
   }
   void device_free(std::uint64_t address, std::uint64_t size, std::uint32_t) {
     device_.host_wait_all(Stall::oom_recovery);  // cudaFree waits for the device
     device_.host_spend(costs_.device_free, Stall::oom_recovery);
+    device_.memory_unmapped(address, size);
     segments_.remove(address);
     used_ -= size;
   }
@@ -129,14 +134,16 @@ class DriverBackend {
     return ranges_.place(size);
   }
   void va_free(std::uint64_t address, std::uint64_t) { ranges_.remove(address); }
-  bool map(std::uint64_t, std::uint64_t size, std::uint64_t page, std::uint32_t) {
+  bool map(std::uint64_t address, std::uint64_t size, std::uint64_t page, std::uint32_t) {
     device_.host_spend(costs_.map_page * static_cast<std::int64_t>(size / page));
     if (used_ + size > capacity_) return false;
     used_ += size;
+    device_.memory_mapped(address, size);
     return true;
   }
-  void unmap(std::uint64_t, std::uint64_t size, std::uint64_t page, std::uint32_t) {
+  void unmap(std::uint64_t address, std::uint64_t size, std::uint64_t page, std::uint32_t) {
     device_.host_spend(costs_.unmap_page * static_cast<std::int64_t>(size / page), Stall::oom_recovery);
+    device_.memory_unmapped(address, size);
     used_ -= size;
   }
   Event record_event(std::uint32_t stream) {
@@ -200,6 +207,7 @@ class CachingMemory {
     return result.block;
   }
   void give(Block block, Bytes, std::uint16_t, const ReuseTag& tag) { allocator_.free(block, tag); }
+  std::uint64_t address(Block block) const { return block == kNoBlock ? 0 : allocator_.block_address(block); }
   void fill_figures(AllocatorFigures& figures) const {
     const AllocatorStats& stats = allocator_.stats();
     figures.peak_allocated = Bytes{stats.all.allocated_bytes.peak};

@@ -5,6 +5,7 @@
 #include <array>
 #include <cstdint>
 #include <limits>
+#include <span>
 #include <vector>
 
 #include "sim/machine.hpp"
@@ -71,6 +72,27 @@ class VirtualDevice {
   // Later work of `lane` does not start before `ticket` of lane `on` is complete.
   void wait(std::uint16_t lane, std::uint16_t on, Ticket ticket);
   Ticket issued(std::uint16_t lane) const { return lanes_[lane].issued; }
+
+  // ---- what the work is about, for a device that holds real bytes (gpu_validate/real_device.hpp);
+  // simulated time depends on none of it, so it costs nothing here
+  // An operator's own host time, as against the costs of API calls, which a real device has anyway.
+  void host_dispatch(Nanos time) { host_spend(time); }
+  Ticket launch(std::uint16_t stream, Nanos duration, std::uint32_t log, std::uint32_t /*op*/,
+                std::span<const Access>) {
+    return launch(stream, duration, log);
+  }
+  Ticket copy(Direction direction, Bytes bytes, std::uint32_t log, Slot) {
+    return copy(direction, bytes, log);
+  }
+  // The storage owns device bytes from `address` on; whoever must be waited for has been waited for.
+  // `arriving`: its content comes by a copy; otherwise kernels write it, or it is there from outside.
+  void bytes_taken(Slot, std::uint64_t /*address*/, bool /*arriving*/, std::uint32_t /*log*/) {}
+  void bytes_given(Slot) {}
+  void host_block_taken(Slot) {}
+  void host_block_given(Slot) {}
+  // Memory below the allocator: segments, and pages of expandable ones.
+  void memory_mapped(std::uint64_t /*address*/, std::uint64_t /*size*/) {}
+  void memory_unmapped(std::uint64_t /*address*/, std::uint64_t /*size*/) {}
 
   // ---- accounting
   void attach(std::vector<ScheduleEntry>* log) { log_ = log; }
