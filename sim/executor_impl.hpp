@@ -48,6 +48,7 @@ void Executor<Device, Memory>::place_initial() {
     if (placed) placed = take(Slot{s}, MemoryUser::compute, false);
     if (placed) {
       state.residency = Residency::device;
+      state.last_write_ticket = state.last_use_ticket;
       append_recent(s);
     } else {
       Bytes pinned;
@@ -361,8 +362,10 @@ bool Executor<Device, Memory>::take(Slot slot, MemoryUser user, bool forced) {
         device_.host_spend(machine_.host.alloc_cached);
         current_.peak_allocated = std::max(current_.peak_allocated, memory_.allocated());
         current_.peak_reserved = std::max(current_.peak_reserved, memory_.reserved());
-        const std::uint32_t entry = log(ScheduleKind::acquire, index(program_.origin[index(slot)]), bytes, 0);
-        device_.bytes_taken(slot, memory_.address(*block), user == MemoryUser::copy_in, entry);
+        log(ScheduleKind::acquire, index(program_.origin[index(slot)]), bytes, 0);
+        const bool arriving = user == MemoryUser::copy_in;
+        state.last_use_ticket =
+            std::max(state.last_use_ticket, device_.bytes_taken(slot, memory_.address(*block), arriving));
         return true;
       }
       fragmented = true;

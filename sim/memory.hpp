@@ -99,6 +99,9 @@ class AddressSpace {
   std::map<std::uint64_t, std::uint64_t> live_;  // address -> size
 };
 
+// Where the addresses of segments and those of reserved ranges begin.
+inline constexpr std::uint64_t kSegmentBase = std::uint64_t{1} << 44, kRangeBase = std::uint64_t{1} << 45;
+
 // The driver below the caching allocator: bounded memory, API costs on the host clock, events from
 // the device's tickets.
 template <class Device>
@@ -170,7 +173,7 @@ class DriverBackend {
   Device& device_;
   const HostCosts& costs_;
   std::uint64_t capacity_, used_ = 0;
-  AddressSpace segments_{std::uint64_t{1} << 44}, ranges_{std::uint64_t{1} << 45};
+  AddressSpace segments_{kSegmentBase}, ranges_{kRangeBase};
 };
 
 // PyTorch's allocator over a device whose capacity is the budget.

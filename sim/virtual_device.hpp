@@ -85,8 +85,9 @@ class VirtualDevice {
     return copy(direction, bytes, log);
   }
   // The storage owns device bytes from `address` on; whoever must be waited for has been waited for.
-  // `arriving`: its content comes by a copy; otherwise kernels write it, or it is there from outside.
-  void bytes_taken(Slot, std::uint64_t /*address*/, bool /*arriving*/, std::uint32_t /*log*/) {}
+  // `arriving`: its content comes by a copy; otherwise kernels write it, or it is there from outside, put
+  // there by work of the storage's home stream, whose ticket is returned (0: none).
+  Ticket bytes_taken(Slot, std::uint64_t /*address*/, bool /*arriving*/) { return 0; }
   void bytes_given(Slot) {}
   void host_block_taken(Slot) {}
   void host_block_given(Slot) {}
