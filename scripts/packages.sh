@@ -2,7 +2,8 @@
 # as root, otherwise says exactly what to install and stops.
 swaplab_packages() {
   local wanted=(g++ cmake ninja-build pkg-config libboost-program-options-dev libboost-graph-dev nlohmann-json3-dev
-    libsimdjson-dev libyaml-cpp-dev libzstd-dev libxxhash-dev zlib1g-dev libeigen3-dev libsqlite3-dev libssl-dev "$@")
+    libsimdjson-dev libyaml-cpp-dev libzstd-dev libxxhash-dev zlib1g-dev libeigen3-dev libsqlite3-dev libssl-dev
+    protobuf-compiler libprotobuf-dev "$@")
   local missing=()
   for package in "${wanted[@]}"; do
     [ "$(dpkg-query -W -f '${Status}' "$package" 2>/dev/null)" = "install ok installed" ] || missing+=("$package")

@@ -3,6 +3,7 @@
 #include <zlib.h>
 #include <zstd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
@@ -41,30 +42,66 @@ class PlainSource final : public ByteSource {
   File file_;
 };
 
+// Members one after another, as gzip itself reads them; zeros after the last (padding) are none.
 class GzipSource final : public ByteSource {
  public:
-  explicit GzipSource(std::string path) : path_(std::move(path)), file_(gzopen(path_.c_str(), "rb")) {
-    if (file_ == nullptr) fail(path_, "cannot open");
-    gzbuffer(file_, 1u << 18);
+  GzipSource(std::string path, File file)
+      : path_(std::move(path)), file_(std::move(file)), buffer_(std::size_t{1} << 18) {
+    if (inflateInit2(&stream_, 16 + 15) != Z_OK) fail(path_, "cannot start gzip decompression");
   }
-  ~GzipSource() override { gzclose(file_); }
+  ~GzipSource() override { inflateEnd(&stream_); }
   GzipSource(const GzipSource&) = delete;
   GzipSource& operator=(const GzipSource&) = delete;
   std::size_t read(char* into, std::size_t size) override {
-    const int count = gzread(file_, into, static_cast<unsigned>(size));
-    int status = Z_OK;
-    gzerror(file_, &status);
-    if (count < 0 || status == Z_BUF_ERROR || status == Z_DATA_ERROR) {
-      fail(path_, "the gzip stream is damaged or ends early, near compressed byte " +
-                      std::to_string(gzoffset(file_)));
+    const auto asked = static_cast<uInt>(std::min<std::size_t>(size, std::size_t{1} << 30));
+    stream_.next_out = reinterpret_cast<Bytef*>(into);
+    stream_.avail_out = asked;
+    while (asked != 0 && stream_.avail_out == asked) {
+      if (ended_ && !next_member()) return 0;
+      if (stream_.avail_in == 0 && !refill())
+        fail(path_,
+             "the gzip stream is damaged or ends early, at compressed byte " + std::to_string(offset()));
+      const int status = inflate(&stream_, Z_NO_FLUSH);
+      ended_ = status == Z_STREAM_END;
+      if (status != Z_OK && status != Z_STREAM_END && status != Z_BUF_ERROR)
+        fail(path_,
+             "the gzip stream is damaged or ends early, near compressed byte " + std::to_string(offset()));
     }
-    return static_cast<std::size_t>(count);
+    return asked - stream_.avail_out;
   }
   const char* compression() const override { return ".gz"; }
 
  private:
+  bool refill() {
+    stream_.avail_in = static_cast<uInt>(std::fread(buffer_.data(), 1, buffer_.size(), file_.get()));
+    if (stream_.avail_in == 0 && std::ferror(file_.get()) != 0)
+      fail(path_, std::string("cannot read: ") + std::strerror(errno));
+    stream_.next_in = buffer_.data();
+    read_ += stream_.avail_in;
+    return stream_.avail_in != 0;
+  }
+  std::uint64_t offset() const { return read_ - stream_.avail_in; }
+  bool next_member() {
+    for (;;) {
+      if (stream_.avail_in == 0 && !refill()) return false;
+      if (*stream_.next_in != 0) break;
+      ++stream_.next_in;
+      --stream_.avail_in;
+    }
+    if (*stream_.next_in != 0x1f)
+      fail(path_, "compressed byte " + std::to_string(offset()) +
+                      ": expected the end of the file or another gzip stream after the first");
+    inflateReset(&stream_);
+    ended_ = false;
+    return true;
+  }
+
   std::string path_;
-  gzFile file_;
+  File file_;
+  std::vector<Bytef> buffer_;
+  z_stream stream_{};
+  std::uint64_t read_ = 0;
+  bool ended_ = false;
 };
 
 class ZstdSource final : public ByteSource {
@@ -82,14 +119,17 @@ class ZstdSource final : public ByteSource {
     while (out.pos == 0) {
       if (in_.pos == in_.size) {
         in_ = {buffer_.data(), std::fread(buffer_.data(), 1, buffer_.size(), file_.get()), 0};
+        read_ += in_.size;
         if (in_.size == 0) {
-          if (pending_ != 0) fail(path_, "the zstd stream ends early");
+          if (pending_ != 0)
+            fail(path_, "the zstd stream ends early, at compressed byte " + std::to_string(read_));
           return 0;
         }
       }
       pending_ = ZSTD_decompressStream(stream_, &out, &in_);
       if (ZSTD_isError(pending_) != 0)
-        fail(path_, std::string("damaged zstd stream: ") + ZSTD_getErrorName(pending_));
+        fail(path_, "the zstd stream is damaged, near compressed byte " +
+                        std::to_string(read_ - in_.size + in_.pos) + ": " + ZSTD_getErrorName(pending_));
     }
     return out.pos;
   }
@@ -102,6 +142,7 @@ class ZstdSource final : public ByteSource {
   std::vector<char> buffer_;
   ZSTD_inBuffer in_{nullptr, 0, 0};
   std::size_t pending_ = 0;
+  std::uint64_t read_ = 0;
 };
 
 bool ends_with(const std::string& text, const char* end) {
@@ -148,7 +189,10 @@ std::unique_ptr<ByteSource> open_byte_source(const std::string& path) {
   unsigned char magic[4] = {};
   const std::size_t count = std::fread(magic, 1, 4, file.get());
   if (count == 0) fail(path, "is empty");
-  if (count >= 2 && magic[0] == 0x1f && magic[1] == 0x8b) return std::make_unique<GzipSource>(path);
+  if (count >= 2 && magic[0] == 0x1f && magic[1] == 0x8b) {
+    std::rewind(file.get());
+    return std::make_unique<GzipSource>(path, std::move(file));
+  }
   std::rewind(file.get());
   if (count == 4 && magic[0] == 0x28 && magic[1] == 0xb5 && magic[2] == 0x2f && magic[3] == 0xfd) {
     return std::make_unique<ZstdSource>(path, std::move(file));

@@ -26,10 +26,10 @@ class Reader {
     dom::object object;
     if (parser_.parse(text.data(), text.size()).get(element) != simdjson::SUCCESS) {
       const std::string fault = json_error(text, offset);
-      throw Error(
-          ErrorKind::input,
-          name_ + ": " +
-              (fault.empty() ? "byte " + std::to_string(offset) + ": a node that cannot be read" : fault));
+      throw Error(ErrorKind::input, name_ + ": " +
+                                        (fault.empty() ? "byte " + std::to_string(offset) +
+                                                             ": expected a node nested at most 1024 deep"
+                                                       : fault));
     }
     if (element.get(object) != simdjson::SUCCESS) fail(offset, "a node object");
     std::uint64_t id = 0;

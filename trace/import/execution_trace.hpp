@@ -7,15 +7,9 @@
 
 #include "trace/import/input.hpp"
 #include "trace/import/kineto_events.hpp"
+#include "trace/import/storage_lives.hpp"
 
 namespace swaplab::execution_trace {
-
-struct TensorUse {
-  std::uint64_t tensor, storage;
-  std::int64_t extent;     // bytes from the start of the storage to the end of the tensor
-  std::uint32_t argument;  // position among the inputs or outputs
-  bool on_device;
-};
 
 struct Node {
   std::uint64_t id, parent;

@@ -39,7 +39,6 @@ ImportInput ImportInput::memory(std::string name, std::string_view bytes) {
   input.name_ = std::move(name);
   input.bytes_ = bytes;
   input.in_memory_ = true;
-  if (bytes.empty()) throw Error(ErrorKind::input, input.name_ + ": is empty");
   input.read_head();
   return input;
 }
@@ -62,6 +61,9 @@ void ImportInput::read_head() {
     size += count;
   }
   head_.resize(size);
+  if (size == 0)
+    throw Error(ErrorKind::input,
+                name_ + (*source->compression() == '\0' ? ": is empty" : ": is empty when decompressed"));
   if (!in_memory_ && *source->compression() == '\0') plain_path_ = name_;
 }
 

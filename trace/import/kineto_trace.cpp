@@ -287,7 +287,7 @@ class Assembly {
     std::sort(busy.begin(), busy.end());
     std::vector<std::uint16_t> number(e_.streams);
     for (std::size_t i = 0; i < busy.size(); ++i)
-      number[busy[i].second] = static_cast<std::uint16_t>(std::min<std::size_t>(i, 65535));
+      number[busy[i].second] = static_cast<std::uint16_t>(std::min<std::size_t>(i, kMaxStreams - 1));
     return number;
   }
 
@@ -493,6 +493,9 @@ class Assembly {
     if (drafts_.empty()) {
       r.study = StudyKind::none;
       r.study_reason = "the file holds no operators, kernels or memory events";
+      const auto tensorflow = e_.by_category.find("Op");
+      if (tensorflow != e_.by_category.end() && tensorflow->second > 0)
+        r.study_reason = "a TensorFlow timeline: its operators carry no sizes and no kernels";
       if (e_.slices > 0) r.study_reason += " of PyTorch's profiler, only begin/end slices of another program";
       r.missing = {"operators", "kernels", "memory events"};
       return;

@@ -15,8 +15,8 @@ constexpr std::size_t kMaxLine = std::size_t{64} << 20;
 Lines::Lines(const ImportInput& input)
     : source_(input.open()), name_(input.name()), buffer_((std::size_t{1} << 18) + kPadding) {}
 
-void Lines::fail(const std::string& what) const {
-  throw Error(ErrorKind::input, name_ + ":" + std::to_string(number_) + ": " + what);
+void Lines::fail_at(std::uint64_t line, const std::string& what) const {
+  throw Error(ErrorKind::input, name_ + ":" + std::to_string(line) + ": " + what);
 }
 
 bool Lines::next(std::string_view& line) {

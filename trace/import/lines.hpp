@@ -20,7 +20,8 @@ class Lines {
   bool next(std::string_view& line);
   std::uint64_t number() const { return number_; }  // of the line last given, from 1
   // Throws Error(input): "FILE:LINE: what".
-  [[noreturn]] void fail(const std::string& what) const;
+  [[noreturn]] void fail(const std::string& what) const { fail_at(number_, what); }
+  [[noreturn]] void fail_at(std::uint64_t line, const std::string& what) const;
 
  private:
   std::unique_ptr<ByteSource> source_;

@@ -79,6 +79,39 @@ constexpr Magic kForeign[] = {
     {"<html"sv, 0, "an HTML page, perhaps a download that failed"},
 };
 
+bool is_number(std::string_view line) {
+  return !line.empty() && line.find_first_not_of("0123456789") == std::string_view::npos;
+}
+
+// Text formats of this field that hold no trace, each with what to do instead.
+std::string foreign_text(std::string_view start) {
+  const auto has = [&](std::string_view part) { return start.find(part) != std::string_view::npos; };
+  std::string_view lines[3], rest = start;
+  for (std::string_view& line : lines) {
+    line = rest.substr(0, rest.find('\n'));
+    rest.remove_prefix(std::min(rest.size(), line.size() + 1));
+    if (!line.empty() && line.back() == '\r') line.remove_suffix(1);
+  }
+  if (lines[0].rfind("size(B),", 0) == 0 && lines[0].find("busbw(GB/s)") != std::string_view::npos)
+    return "a table of collective times (vTrain): calibration data for a machine, not a trace; read it with "
+           "'swaplab calibrate'";
+  if (has("bandwidth (GB/s)") && (has("memcpy CE ") || has("memcpy SM ")))
+    return "output of nvbandwidth: calibration data for a machine, not a trace; read it with 'swaplab "
+           "calibrate'";
+  if (has("\"models\"") && has("\"has_start\"") && has("\"log\""))
+    return "the manifest of a folder of DTR logs, not a log: import the logs that it names";
+  const bool module = lines[0].size() > 1 && lines[0].back() == '(' && lines[1].rfind("  (", 0) == 0 &&
+                      lines[1].find("): ") != std::string_view::npos;
+  const bool operators = is_number(lines[0]) && is_number(lines[2]) && !lines[1].empty() &&
+                         lines[1].find_first_not_of(
+                             "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
+                             "0123456789_") == std::string_view::npos;
+  if (module || (operators && !is_number(lines[1])))
+    return "a description of a network (layers, no times or sizes), from which G10's own tool makes "
+           "kernels.config: import that";
+  return "";
+}
+
 }  // namespace
 
 void register_importer(const Importer* importer) {
@@ -119,6 +152,7 @@ std::string foreign_kind(std::string_view head) {
   if (start.find("XPlane") != std::string_view::npos || start.find("/host:") != std::string_view::npos ||
       start.find("/device:") != std::string_view::npos)
     return "an XPlane protobuf of the TensorFlow / JAX profiler, which carries no storages: not supported";
+  if (const std::string kind = foreign_text(start); !kind.empty()) return kind;
   if (start.find('\0') != std::string_view::npos || (!head.empty() && head[0] == '\x80'))
     return "binary data in no format that swaplab knows";
   const auto first = head.find_first_not_of(" \t\r\n");

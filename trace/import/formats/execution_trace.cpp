@@ -16,47 +16,15 @@ namespace {
 
 using execution_trace::Graph;
 using execution_trace::Node;
-using execution_trace::TensorUse;
 using kineto::kNoIndex;
 
 bool has(std::string_view text, std::string_view part) {
   return text.find(part) != std::string_view::npos;
 }
 
-// Positions of the inputs that the schema marks as written: "(Tensor(a!) self, Scalar other)".
-std::vector<std::uint32_t> written_arguments(std::string_view schema) {
-  std::vector<std::uint32_t> written;
-  const auto open = schema.find('(');
-  if (open == std::string_view::npos) return written;
-  std::uint32_t argument = 0;
-  int depth = 0;
-  bool star = false;
-  for (std::size_t i = open; i < schema.size(); ++i) {
-    const char c = schema[i];
-    depth += c == '(' || c == '[' ? 1 : 0;
-    if ((c == ')' || c == ']') && --depth == 0) break;
-    if (depth == 1 && c == '*') star = true;
-    if (depth == 1 && c == ',') {
-      if (!star) ++argument;
-      star = false;
-    }
-    if (c == '!' && (written.empty() || written.back() != argument)) written.push_back(argument);
-  }
-  return written;
-}
-
 struct Operator {
   std::uint32_t node;
-  std::vector<std::uint32_t> in, out, wrote;  // versions of storages
-  std::int64_t scratch = 0;
   Phase phase = Phase::unknown;
-};
-
-// One life of a storage id: ids come again after their memory was reused.
-struct Version {
-  std::int64_t bytes = 0;
-  std::uint32_t birth = kNoIndex, last = 0;  // operators
-  bool result = false;                       // among the results of the operator that makes it
 };
 
 class Assembly {
@@ -97,7 +65,7 @@ class Assembly {
       unit_[i] = top;
       if (top == i) {
         op_of[i] = static_cast<std::uint32_t>(ops_.size());
-        ops_.push_back({i, {}, {}, {}, 0, Phase::unknown});
+        ops_.push_back({i, Phase::unknown});
       }
       on_device_ |=
           std::any_of(n.inputs.begin(), n.inputs.end(), [](const TensorUse& u) { return u.on_device; }) ||
@@ -109,70 +77,20 @@ class Assembly {
     }
   }
 
-  bool counts(const TensorUse& use) {
-    if (use.on_device == on_device_ && use.extent > 0) return true;
-    others_ += use.extent > 0 ? 1 : 0;
-    return false;
-  }
-  std::uint32_t make(const TensorUse& use, std::uint32_t birth) {
-    current_[use.storage] = static_cast<std::uint32_t>(versions_.size());
-    versions_.push_back({use.extent, birth, birth == kNoIndex ? 0 : birth, false});
-    return current_[use.storage];
-  }
-  static void add(std::vector<std::uint32_t>& list, std::uint32_t version) {
-    if (std::find(list.begin(), list.end(), version) == list.end()) list.push_back(version);
-  }
-
   void follow_storages() {
+    lives_ = StorageLives(on_device_);
     for (std::uint32_t o = 0; o < ops_.size(); ++o) {
-      // What is made without contents is new memory, even under an id that was there before.
+      lives_.begin_operator();
       for (const std::uint32_t m : members_[o]) {
         const Node& n = g_.nodes[m];
-        if (g_.children[m] != 0 || g_.texts[n.name].rfind("aten::empty", 0) != 0) continue;
-        for (const TensorUse& use : n.outputs) {
-          if (!counts(use)) continue;
-          reused_ += current_.count(use.storage) != 0 ? 1 : 0;
-          make(use, o);
-        }
+        if (g_.children[m] == 0 && g_.texts[n.name].rfind("aten::empty", 0) == 0) lives_.make(n.outputs);
       }
       for (const std::uint32_t m : members_[o]) {
         const Node& n = g_.nodes[m];
-        const std::vector<std::uint32_t> written = written_arguments(g_.texts[n.schema]);
-        for (const TensorUse& use : n.inputs) {
-          if (!counts(use)) continue;
-          const auto found = current_.find(use.storage);
-          const std::uint32_t version = found == current_.end() ? make(use, kNoIndex) : found->second;
-          touch(version, use, o);
-          if (versions_[version].birth == o) continue;
-          add(ops_[o].in, version);
-          if (std::find(written.begin(), written.end(), use.argument) != written.end())
-            add(ops_[o].wrote, version);
-        }
-        for (const TensorUse& use : n.outputs) {
-          if (!counts(use)) continue;
-          const auto found = current_.find(use.storage);
-          const std::uint32_t version = found == current_.end() ? make(use, o) : found->second;
-          touch(version, use, o);
-          versions_[version].result |= versions_[version].birth == o && m == ops_[o].node;
-        }
+        lives_.use(n.inputs, n.outputs, g_.texts[n.schema], m == ops_[o].node);
       }
     }
-    freed_.resize(ops_.size());
-    for (std::uint32_t v = 0; v < versions_.size(); ++v) {
-      const Version& version = versions_[v];
-      if (version.birth == kNoIndex) continue;
-      if (version.last == version.birth && !version.result) {
-        ops_[version.birth].scratch += version.bytes;
-        ++scratch_;
-        continue;
-      }
-      ops_[version.birth].out.push_back(v);
-      freed_[version.last].push_back(v);
-    }
-  }
-  void touch(std::uint32_t version, const TensorUse& use, std::uint32_t op) {
-    versions_[version].bytes = std::max(versions_[version].bytes, use.extent);
-    versions_[version].last = op;
+    lives_.finish();
   }
 
   void phases() {
@@ -201,12 +119,13 @@ class Assembly {
     header.device = on_device_ ? "cuda" : "cpu";
     b.set_header(header);
     const std::string_view place = on_device_ ? "cuda:0" : "cpu";
-    std::vector<StorageId> ids(versions_.size());
-    for (std::uint32_t v = 0; v < versions_.size(); ++v) {
-      if (versions_[v].birth == kNoIndex) {
-        ids[v] = b.alloc(Bytes{versions_[v].bytes}, place, true);
+    const std::vector<StorageLife>& lives = lives_.lives();
+    std::vector<StorageId> ids(lives.size());
+    for (std::uint32_t v = 0; v < lives.size(); ++v) {
+      if (lives[v].birth == kFromBefore) {
+        ids[v] = b.alloc(Bytes{lives[v].bytes}, place, true);
         ++external_;
-        baseline_ += versions_[v].bytes;
+        baseline_ += lives[v].bytes;
       }
     }
     std::map<std::tuple<std::uint32_t, std::int64_t>, SigId> signatures;
@@ -242,31 +161,31 @@ class Assembly {
       for (; step < steps.size() && steps[step] < ops_[o].node; ++step)
         begin(static_cast<std::int64_t>(step));
       unclaimed(o);
-      const Operator& from = ops_[o];
+      const OperatorStorages& from = lives_.of(o);
       in.clear();
       out.clear();
       wrote.clear();
       for (const std::uint32_t v : from.in) in.push_back(ids[v]);
       for (const std::uint32_t v : from.wrote) wrote.push_back(ids[v]);
       for (const std::uint32_t v : from.out)
-        out.push_back(ids[v] = b.alloc(Bytes{versions_[v].bytes}, place, false));
-      const auto [it, inserted] = signatures.try_emplace({g_.nodes[from.node].name, from.scratch});
+        out.push_back(ids[v] = b.alloc(Bytes{lives[v].bytes}, place, false));
+      const auto [it, inserted] = signatures.try_emplace({g_.nodes[ops_[o].node].name, from.scratch});
       if (inserted) {
         TraceBuilder::Signature s;
-        s.name = g_.texts[g_.nodes[from.node].name];
+        s.name = g_.texts[g_.nodes[ops_[o].node].name];
         s.scratch = Bytes{from.scratch};
         it->second = b.add_signature(s);
       }
       TraceBuilder::Op op;
       op.signature = it->second;
-      op.phase = from.phase;
+      op.phase = ops_[o].phase;
       if (link != nullptr) op.device_time = Nanos{link->device_time[o]};
       if (link != nullptr) op.host_time = Nanos{link->host_time[o]};
       op.in = in;
       op.out = out;
       op.written = wrote;
       b.op(op);
-      for (const std::uint32_t v : freed_[o]) b.free(ids[v]);
+      for (const std::uint32_t v : from.freed) b.free(ids[v]);
     }
     unclaimed(ops_.size());
     if (inside) b.mark(MarkKind::iter_end, "", number, Nanos{-1});
@@ -274,6 +193,7 @@ class Assembly {
   }
 
   void report(ImportReport& r, const kineto::Link* link) const {
+    const auto count = static_cast<std::int64_t>(lives_.lives().size()), scratch = lives_.scratch_storages();
     r.version = g_.schema + (g_.nested ? ", nested layout" : ", flat layout");
     r.add_found("nodes", static_cast<std::int64_t>(g_.nodes.size()));
     r.add_found("tensors", g_.tensors);
@@ -282,23 +202,24 @@ class Assembly {
     r.add_found("nodes_named_backward", g_.named_backward);
     r.add_found("largest_id", g_.max_id);
     r.add_found("trace_operators", static_cast<std::int64_t>(ops_.size()));
-    r.add_found("storages", static_cast<std::int64_t>(versions_.size()) - scratch_);
+    r.add_found("storages", count - scratch);
     r.add_found("iterations", iterations_);
     r.baseline = Bytes{baseline_};
     r.derive("operators", static_cast<std::int64_t>(ops_.size()),
              "the outermost dispatched operator of each call, and leaves outside of any");
-    r.derive("sizes", static_cast<std::int64_t>(versions_.size()),
-             "the largest extent of a tensor in the storage");
-    r.derive("frees", static_cast<std::int64_t>(versions_.size()) - external_ - scratch_,
+    r.derive("sizes", count, "the largest extent of a tensor in the storage");
+    r.derive("frees", count - external_ - scratch,
              "the file has none: a storage made here ends after its last use");
     r.derive("storages from before", external_,
              "used before any operator makes them: they live all the time");
-    r.derive("storage ids reused", reused_, "aten::empty makes new memory under an id that was there before");
-    r.derive("scratch storages", scratch_,
+    r.derive("storage ids reused", lives_.reused_ids(),
+             "aten::empty makes new memory under an id that was there before");
+    r.derive("scratch storages", scratch,
              "made and last used inside one operator, not among its results: scratch bytes (their sum)");
     r.derive("backward operators", backward_ops_, "a node around them is a backward node");
     if (!on_device_) r.missing.push_back("device tensors: storages are the host's");
-    r.drop("uses of host tensors", on_device_ ? others_ : 0, "a swap study moves device memory");
+    r.drop("uses of host tensors", on_device_ ? lives_.other_side_uses() : 0,
+           "a swap study moves device memory");
     r.drop("tensors without usable sizes", g_.bad_tensors, "beyond what a device can hold");
     r.drop("parents outside the file", g_.missing_parents, "the node counts as a root");
     if (ops_.empty()) {
@@ -331,11 +252,9 @@ class Assembly {
   bool on_device_ = false;
   std::vector<std::uint32_t> unit_;
   std::vector<Operator> ops_;
-  std::vector<std::vector<std::uint32_t>> members_, freed_;
-  std::vector<Version> versions_;
-  std::unordered_map<std::uint64_t, std::uint32_t> current_;
-  std::int64_t others_ = 0, reused_ = 0, scratch_ = 0, external_ = 0, iterations_ = 0, baseline_ = 0,
-               backward_ops_ = 0;
+  std::vector<std::vector<std::uint32_t>> members_;
+  StorageLives lives_{false};
+  std::int64_t external_ = 0, iterations_ = 0, baseline_ = 0, backward_ops_ = 0;
 };
 
 class ExecutionTraceImporter final : public Importer {

@@ -8,13 +8,13 @@
 #include "trace/builder.hpp"
 #include "trace/error.hpp"
 #include "trace/import/decimal.hpp"
+#include "trace/import/g10_tables.hpp"
 #include "trace/import/importer.hpp"
 #include "trace/import/lines.hpp"
 
 namespace swaplab {
 namespace {
 
-constexpr std::int64_t kMaxBytes = std::int64_t{1} << 50;
 constexpr std::int64_t kMaxCycles = std::int64_t{1} << 50;
 
 struct Tensor {
@@ -27,13 +27,13 @@ struct Tensor {
 };
 struct Kernel {
   std::string name;
-  std::int64_t cycles = -1;
-  std::vector<std::uint32_t> in, out;
+  std::int64_t cycles = -1, time = -1, scratch = -1;  // time and scratch: of the tables, if given
+  std::vector<std::uint32_t> in{}, out{};
 };
 
 class Reader {
  public:
-  explicit Reader(const ImportInput& input) : lines_(input) {}
+  explicit Reader(std::span<const ImportInput> inputs) : inputs_(inputs), lines_(inputs[0]) {}
 
   ImportResult run() {
     std::string_view line;
@@ -61,6 +61,13 @@ class Reader {
     for (const Kernel& k : kernels_) {
       if (k.cycles < 0) lines_.fail("kernel '" + k.name + "' has no 'Execution Time'");
     }
+    for (const ImportInput& input : inputs_.subspan(1)) {
+      if (g10::looks_like_table(input.head())) {
+        table(input);
+      } else {
+        tensor_list(input);
+      }
+    }
     ImportResult result;
     if (!kernels_.empty()) result.trace = emit();
     report(result.report, result.trace ? &*result.trace : nullptr);
@@ -84,22 +91,15 @@ class Reader {
     if (number(line.substr(11, name - 11), "a kernel number", kMaxCycles) !=
         static_cast<std::int64_t>(kernels_.size()))
       lines_.fail("expected kernel " + std::to_string(kernels_.size()));
-    kernels_.push_back({std::string(line.substr(name + 8)), -1, {}, {}});
+    kernels_.push_back({std::string(line.substr(name + 8))});
     list_ = nullptr;
   }
   void tensor(std::string_view line) {
-    static constexpr std::string_view weight = " Is weight (global)?: ", size = ", Size in byte: ";
-    const auto at_weight = line.find(weight), at_size = line.find(size), range = line.find(", Range:");
-    if (at_weight == std::string_view::npos || at_size == std::string_view::npos || at_size < at_weight)
-      lines_.fail("expected 'tensorN Is weight (global)?: 0, Size in byte: B'");
     if (list_ == nullptr) lines_.fail("a tensor outside of 'Input Tensors:' and 'Output Tensors:'");
-    const auto id =
-        static_cast<std::uint64_t>(number(line.substr(6, at_weight - 6), "a tensor number", kMaxCycles));
-    const std::int64_t bytes =
-        number(line.substr(at_size + size.size(),
-                           range == std::string_view::npos ? range : range - at_size - size.size()),
-               "bytes", kMaxBytes);
-    const bool is_weight = line.substr(at_weight + weight.size(), 1) == "1";
+    g10::Tensor parsed{};
+    if (!g10::parse_tensor(line, parsed))
+      lines_.fail("expected 'tensorN Is weight (global)?: 0, Size in byte: B' with at most 2^50 B");
+    const auto [id, bytes, is_weight] = parsed;
     const auto [it, inserted] = ids_.try_emplace(id, static_cast<std::uint32_t>(tensors_.size()));
     const auto here = static_cast<std::uint32_t>(kernels_.size() - 1);
     if (inserted) {
@@ -111,6 +111,45 @@ class Reader {
     tensors_[it->second].last = here;
     list_->push_back(it->second);
   }
+
+  // A table counts for the kernels' times when it agrees with their cycles; the others are times under page
+  // faults, which only a model of faults could use.
+  void table(const ImportInput& input) {
+    const g10::Table t = g10::read_table(input);
+    if (t.value.size() != kernels_.size())
+      throw Error(ErrorKind::input, input.name() + ": has " + std::to_string(t.value.size()) + " rows, but " +
+                                        inputs_[0].name() + " has " + std::to_string(kernels_.size()) +
+                                        " kernels");
+    if (t.bytes) {
+      for (std::size_t i = 0; i < kernels_.size(); ++i) kernels_[i].scratch = t.value[i];
+      workspace_bytes_ = t.sum;
+      return;
+    }
+    bool agrees = true;
+    for (std::size_t i = 0; i < kernels_.size(); ++i)
+      agrees &= std::abs(t.value[i] - nanos(kernels_[i].cycles)) <= 1;
+    if (!agrees) {
+      fault_rows_ += static_cast<std::int64_t>(kernels_.size());
+      return;
+    }
+    for (std::size_t i = 0; i < kernels_.size(); ++i) kernels_[i].time = t.value[i];
+    timed_ = static_cast<std::int64_t>(kernels_.size());
+  }
+  void tensor_list(const ImportInput& input) {
+    for (const g10::Tensor& t : g10::read_tensors(input)) {
+      const auto found = ids_.find(t.id);
+      if (found == ids_.end()) {
+        ++unused_tensors_;
+      } else if (tensors_[found->second].bytes != t.bytes || tensors_[found->second].weight != t.weight) {
+        throw Error(ErrorKind::input, input.name() + ": tensor" + std::to_string(t.id) + " has " +
+                                          std::to_string(t.bytes) + " B, weight " + (t.weight ? "1" : "0") +
+                                          ", unlike in " + inputs_[0].name());
+      } else {
+        ++checked_tensors_;
+      }
+    }
+  }
+  static std::int64_t nanos(std::int64_t cycles) { return cycles / 6 * 5 + cycles % 6 * 5 / 6; }  // 1.2 GHz
 
   Trace emit() {
     TraceBuilder b;
@@ -129,7 +168,7 @@ class Reader {
     for (std::uint32_t i = 0; i < tensors_.size(); ++i) {
       if (tensors_[i].made) ends[tensors_[i].last].push_back(i);
     }
-    std::map<std::string, SigId> signatures;
+    std::map<std::pair<std::string, std::int64_t>, SigId> signatures;
     b.mark(MarkKind::iter_begin, "train", 0, Nanos{-1});
     for (std::uint32_t k = 0; k < kernels_.size(); ++k) {
       const Kernel& kernel = kernels_[k];
@@ -149,10 +188,11 @@ class Reader {
         in.push_back(tensors_[t].storage);
         written.push_back(tensors_[t].storage);
       }
-      const auto [it, inserted] = signatures.try_emplace(kernel.name);
+      const auto [it, inserted] = signatures.try_emplace({kernel.name, kernel.scratch});
       if (inserted) {
         TraceBuilder::Signature s;
         s.name = kernel.name;
+        s.scratch = Bytes{kernel.scratch};
         it->second = b.add_signature(s);
       }
       TraceBuilder::Op op;
@@ -162,7 +202,7 @@ class Reader {
                  : kernel.name.find("Apply_Grad") != std::string::npos ? Phase::optimizer
                                                                        : Phase::forward;
       backward_ += backward ? 1 : 0;
-      op.device_time = Nanos{kernel.cycles / 6 * 5 + kernel.cycles % 6 * 5 / 6};  // 1.2 GHz
+      op.device_time = Nanos{kernel.time >= 0 ? kernel.time : nanos(kernel.cycles)};
       time_ += op.device_time.value;
       op.in = in;
       op.out = out;
@@ -184,12 +224,19 @@ class Reader {
     r.add_found("storages", static_cast<std::int64_t>(tensors_.size()));
     if (trace != nullptr) r.add_found("peak_bytes", trace->peak_bytes.value);
     r.baseline = Bytes{baseline_};
-    r.derive("times", static_cast<std::int64_t>(kernels_.size()), "cycles of 1.2 GHz, cut to whole ns");
+    r.derive("times", static_cast<std::int64_t>(kernels_.size()) - timed_,
+             "cycles of 1.2 GHz, cut to whole ns");
+    r.derive("times of the table", timed_, "it agrees with the cycles to 1 ns");
+    r.derive("tensors checked", checked_tensors_, "tensors.config says the same");
+    r.drop("tensors that no kernel uses", unused_tensors_, "they are in tensors.config only");
+    r.drop("times under page faults", fault_rows_, "a table that does not agree with the cycles");
     r.derive("storages from before", external_, "weights, and inputs that no kernel makes");
     r.derive("frees", static_cast<std::int64_t>(tensors_.size()) - external_,
              "the file has none: a tensor ends after its last use");
     r.derive("backward operators", backward_, "by their name");
-    r.missing = {"host times", "workspaces (in a file of their own)"};
+    if (workspace_bytes_ >= 0) r.add_found("workspace_bytes", workspace_bytes_);
+    r.missing = {"host times"};
+    if (workspace_bytes_ < 0) r.missing.push_back("workspaces: give the table of bytes per kernel too");
     r.study = trace != nullptr ? StudyKind::full : StudyKind::none;
     r.study_reason =
         trace != nullptr
@@ -197,19 +244,24 @@ class Reader {
             : "the file holds no kernel";
   }
 
+  std::span<const ImportInput> inputs_;
   Lines lines_;
   std::vector<Kernel> kernels_;
   std::vector<std::uint32_t>* list_ = nullptr;
   std::unordered_map<std::uint64_t, std::uint32_t> ids_;
   std::vector<Tensor> tensors_;
   std::int64_t cycles_ = 0, time_ = 0, baseline_ = 0, external_ = 0, backward_ = 0;
+  std::int64_t timed_ = 0, fault_rows_ = 0, workspace_bytes_ = -1, checked_tensors_ = 0, unused_tensors_ = 0;
 };
 
 class G10Importer final : public Importer {
  public:
-  ImporterInfo info() const override { return {"g10", "G10 kernels.config: kernels, tensors, cycles", ""}; }
+  ImporterInfo info() const override {
+    return {"g10", "G10 kernels.config: kernels, tensors, cycles; with its tables also workspaces",
+            "g10-table g10-tensors"};
+  }
   bool recognises(std::string_view head) const override { return head.rfind("Kernel ID: ", 0) == 0; }
-  ImportResult import(std::span<const ImportInput> inputs) const override { return Reader(inputs[0]).run(); }
+  ImportResult import(std::span<const ImportInput> inputs) const override { return Reader(inputs).run(); }
 };
 
 }  // namespace
