@@ -30,8 +30,10 @@ void explain_smallest(AllocatorKind allocator, const Program& program, const Run
                       RunResult& result) {
   if (result.outcome != Outcome::out_of_memory && result.outcome != Outcome::infeasible) return;
   result.outcome = Outcome::infeasible;
-  result.smallest_budget =
-      allocator == AllocatorKind::ideal ? program.peak_bytes : unlimited.allocator.peak_reserved;
+  // Stitching needs no more than is occupied at once, whatever it reserves while memory lasts.
+  result.smallest_budget = allocator == AllocatorKind::ideal     ? program.peak_bytes
+                           : allocator == AllocatorKind::caching ? unlimited.allocator.peak_reserved
+                                                                 : unlimited.allocator.peak_allocated;
   result.explanation += "; without swapping it needs " + std::to_string(result.smallest_budget.value) + " B";
 }
 
@@ -123,6 +125,7 @@ RunOptions PreparedRuns::options_for(Bytes budget, Needs needs) const {
   options.budget = std::min(budget, kUnlimitedBudget);
   options.allocator = settings_.allocator;
   options.allocator_config = settings_.allocator_config;
+  options.stitching = settings_.stitching;
   options.needs = needs;
   return options;
 }
@@ -169,7 +172,7 @@ StudyRow PreparedRuns::run_beside(const PolicySpec& spec, const BudgetSpec& budg
     schedule->times = program_.times;
     schedule->machine_json = machine_json(machine_);
     schedule->policy = row.policy;
-    schedule->allocator = settings_.allocator == AllocatorKind::ideal ? "ideal" : "caching";
+    schedule->allocator = allocator_name(settings_.allocator);
     schedule->budget = options.budget;
   }
   return row;

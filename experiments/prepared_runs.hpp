@@ -63,6 +63,7 @@ struct RunSettings {
   std::optional<TimeSource> times;  // absent: the trace's when recorded on a GPU, else the model's
   AllocatorKind allocator = AllocatorKind::caching;
   AllocatorConfig allocator_config;
+  StitchingConfig stitching;
   bool bounds = true;  // false: no bound is computed
 };
 

@@ -259,9 +259,10 @@ int run_command(const Arguments& arguments) {
       "device times: trace | model (default: trace for GPU recordings, else model)")(
       "iterations", po::value<std::int64_t>(), "continue the recording to this many iterations")(
       "allocator", po::value<std::string>()->default_value("caching"),
-      "caching (PyTorch's rules) | ideal (counts bytes)")("alloc-conf",
-                                                          po::value<std::string>()->default_value(""),
-                                                          "PYTORCH_CUDA_ALLOC_CONF of the caching allocator")(
+      "caching (PyTorch's rules) | stitching (GMLake's) | ideal (counts bytes)")(
+      "alloc-conf", po::value<std::string>()->default_value(""),
+      "PYTORCH_CUDA_ALLOC_CONF of the caching allocator, or "
+      "fragLimit:BYTES,defragLevel:0,... of the stitching one")(
       "set", po::value<std::vector<std::string>>()->composing(),
       "FIGURE=VALUE: change the machine, e.g. links.bandwidth=2x; repeatable")(
       "jobs,j", po::value<unsigned>(), "threads (default: all); results do not depend on it")(
@@ -304,15 +305,16 @@ int run_command(const Arguments& arguments) {
     request.iterations = static_cast<std::uint32_t>(n);
   }
   const std::string allocator = values["allocator"].as<std::string>();
-  if (allocator != "ideal" && allocator != "caching") {
-    throw Error(ErrorKind::usage, "--allocator must be ideal or caching, found '" + allocator + "'");
-  }
-  request.allocator = allocator == "ideal" ? AllocatorKind::ideal : AllocatorKind::caching;
+  request.allocator = parse_allocator(allocator);
   const std::string conf = values["alloc-conf"].as<std::string>();
   if (!conf.empty() && allocator == "ideal")
     throw Error(ErrorKind::usage, "--alloc-conf has no effect with --allocator ideal");
-  request.allocator_config = parse_alloc_conf(conf);
-  require_supported(request.allocator_config);
+  if (request.allocator == AllocatorKind::stitching) {
+    request.stitching = parse_stitching_conf(conf);
+  } else {
+    request.allocator_config = parse_alloc_conf(conf);
+    require_supported(request.allocator_config);
+  }
   request.jobs = values.count("jobs") != 0 ? std::max(1u, values["jobs"].as<unsigned>())
                                            : std::max(1u, std::thread::hardware_concurrency());
   if (values.count("schedule") != 0) request.schedule_path = values["schedule"].as<std::string>();

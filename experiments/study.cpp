@@ -65,7 +65,8 @@ Study run_study(const StudyRequest& request) {
   parallel(traces.size(), [&](std::size_t t) {
     prepared[t] = std::make_unique<const PreparedRuns>(
         request.traces[t], traces[t], request.machine,
-        RunSettings{request.times, request.allocator, request.allocator_config, true}, nullptr, warn);
+        RunSettings{request.times, request.allocator, request.allocator_config, request.stitching, true},
+        nullptr, warn);
   });
   for (const auto& one : prepared) study.traces.push_back(one->info());
   study.budgets.resize(traces.size() * request.budgets.size());

@@ -20,6 +20,7 @@ struct StudyRequest {
   std::uint32_t iterations = 0;     // 0: as recorded
   AllocatorKind allocator = AllocatorKind::caching;
   AllocatorConfig allocator_config;
+  StitchingConfig stitching;
   unsigned jobs = 1;
   std::string schedule_path;                                          // "" = none; needs exactly one run
   std::function<void(std::size_t done, std::size_t total)> progress;  // called under a lock

@@ -60,9 +60,7 @@ Rerun single_run(const po::variables_map& values) {
     settings.times = times == "trace" ? TimeSource::trace : TimeSource::model;
   }
   const std::string allocator = values["allocator"].as<std::string>();
-  if (allocator != "ideal" && allocator != "caching")
-    throw Error(ErrorKind::usage, "--allocator must be ideal or caching, found '" + allocator + "'");
-  settings.allocator = allocator == "ideal" ? AllocatorKind::ideal : AllocatorKind::caching;
+  settings.allocator = parse_allocator(allocator);
   Rerun run;
   run.prepared = std::make_unique<const PreparedRuns>(path, std::make_shared<const Trace>(std::move(trace)),
                                                       std::move(machine), settings);
@@ -85,10 +83,10 @@ int timeline_command(const Arguments& arguments) {
       "set", po::value<std::vector<std::string>>()->composing(),
       "FIGURE=VALUE of the machine, e.g. links.bandwidth=2x")(
       "iterations", po::value<std::uint32_t>(), "continue the recording to this many iterations")(
-      "times", po::value<std::string>(), "trace | model")("allocator",
-                                                          po::value<std::string>()->default_value("caching"),
-                                                          "caching | ideal")("json", "the summary as JSON")(
-      "results", po::value<std::vector<std::string>>(), "results folder (positional)");
+      "times", po::value<std::string>(), "trace | model")(
+      "allocator", po::value<std::string>()->default_value("caching"), "caching | stitching | ideal")(
+      "json", "the summary as JSON")("results", po::value<std::vector<std::string>>(),
+                                     "results folder (positional)");
   const po::variables_map values = parse_options(arguments, options, "results");
   if (values.count("help") != 0) {
     std::cout << kHelp << options;

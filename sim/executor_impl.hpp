@@ -373,7 +373,9 @@ bool Executor<Device, Memory>::take(Slot slot, MemoryUser user, bool forced) {
     if (!forced && memory_.allocated() - outgoing_bytes_ + bytes > budget_) return false;
     if (release_oldest_outgoing()) continue;
     if (!forced) return false;
-    const Bytes shortfall = memory_.fits(bytes) ? bytes : memory_.allocated() + bytes - budget_;
+    // Rounding alone may be what does not fit.
+    const Bytes shortfall =
+        memory_.fits(bytes) ? bytes : std::max(Bytes{1}, memory_.allocated() + bytes - budget_);
     ++result_.make_room_calls;
     const std::uint64_t before = result_.evictions;
     policy_->make_room(shortfall, *this, *this);

@@ -66,6 +66,8 @@ std::vector<MetricDescription> metric_table() {
       {"device_frees", "count", "segments that the allocator gave back to the driver", lower},
       {"alloc_retries", "count", "allocations that succeeded only after the cache was released", lower},
       {"alloc_ooms", "count", "allocations that failed even after the cache was released", lower},
+      {"stitches", "count", "ranges that the stitching allocator mapped from free pieces", lower},
+      {"stitched_reuses", "count", "requests served by a stitched range made earlier", lower},
       {"peak_host_pinned_bytes", "B", "largest amount of pinned host memory", lower},
       {"smallest_budget_bytes", "B", "smallest budget that would do, for runs that did not fit", lower},
       {"evictions", "count", "storages whose device bytes a policy gave up", lower},

@@ -47,6 +47,7 @@ struct AllocatorFigures {
   Bytes peak_allocated, peak_reserved;
   Bytes reserved_at_peak;  // when allocated bytes peaked: fragmentation = 1 - peak_allocated / this
   std::int64_t device_mallocs = 0, device_frees = 0, retries = 0, ooms = 0;
+  std::int64_t stitches = 0, stitched_reuses = 0;  // ranges mapped from free pieces; served by one of them
 };
 
 struct RunResult {

@@ -3,6 +3,7 @@
 #include <numeric>
 
 #include "sim/executor.hpp"
+#include "sim/stitching_memory.hpp"
 #include "sim/virtual_device.hpp"
 
 namespace swaplab {
@@ -60,7 +61,22 @@ RunResult run_with(const Program& program, const Machine& machine, Policy& polic
   return result;
 }
 
+constexpr std::array<std::string_view, 3> kAllocators{"ideal", "caching", "stitching"};
+
 }  // namespace
+
+std::string_view allocator_name(AllocatorKind kind) {
+  return kAllocators[static_cast<std::size_t>(kind)];
+}
+
+AllocatorKind parse_allocator(std::string_view text) {
+  for (std::size_t i = 0; i < kAllocators.size(); ++i) {
+    if (text == kAllocators[i]) return static_cast<AllocatorKind>(i);
+  }
+  const std::vector<std::string> names(kAllocators.begin(), kAllocators.end());
+  throw Error(ErrorKind::usage, "the allocator must be caching, ideal or stitching, found '" +
+                                    std::string(text) + "'" + did_you_mean(text, names));
+}
 
 RunResult run_program(const Program& program, const Machine& machine, Policy& policy,
                       const RunOptions& options) {
@@ -80,6 +96,10 @@ RunResult run_program(const Program& program, const Machine& machine, Policy& po
   VirtualDevice device(machine, program.stream_count);
   if (options.allocator == AllocatorKind::ideal) {
     IdealMemory memory(options.budget);
+    return run_with(program, machine, policy, options, device, memory);
+  }
+  if (options.allocator == AllocatorKind::stitching) {
+    StitchingMemory<VirtualDevice> memory(device, machine.host, options.budget, options.stitching);
     return run_with(program, machine, policy, options, device, memory);
   }
   CachingMemory<VirtualDevice> memory(device, machine.host, options.budget, options.allocator_config);

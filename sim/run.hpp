@@ -1,7 +1,10 @@
 // One run: program x machine x policy x budget -> result.
 #pragma once
 
+#include <string_view>
+
 #include "sim/allocator/config.hpp"
+#include "sim/allocator/stitching_config.hpp"
 #include "sim/machine.hpp"
 #include "sim/metrics.hpp"
 #include "sim/policy_api.hpp"
@@ -10,7 +13,10 @@
 
 namespace swaplab {
 
-enum class AllocatorKind : std::uint8_t { ideal, caching };
+enum class AllocatorKind : std::uint8_t { ideal, caching, stitching };
+std::string_view allocator_name(AllocatorKind kind);  // "ideal", ...
+// Throws Error(usage) with a suggestion for any other text.
+AllocatorKind parse_allocator(std::string_view text);
 
 // Device memory without limit, for `--budget inf` and the unconstrained run (1 TiB, the largest
 // capacity that the caching allocator takes).
@@ -19,7 +25,8 @@ constexpr Bytes kUnlimitedBudget{std::int64_t{1} << 40};
 struct RunOptions {
   Bytes budget = kUnlimitedBudget;
   AllocatorKind allocator = AllocatorKind::caching;
-  AllocatorConfig allocator_config;
+  AllocatorConfig allocator_config;  // of the caching one
+  StitchingConfig stitching;
   Needs needs = Needs::none;     // what the policy declared
   Schedule* schedule = nullptr;  // filled when given (entries, placement, result)
 };

@@ -78,7 +78,11 @@ std::string read_iterations(const ConfigPlace& place) {
 std::string read_alloc_conf(const ConfigPlace& place) {
   const std::string& text = place.text();
   return at_place(place, [&] {
-    require_supported(parse_alloc_conf(text));
+    if (text.starts_with("stitching:")) {
+      parse_stitching_conf(text.substr(text.find(':') + 1));
+    } else {
+      require_supported(parse_alloc_conf(text));
+    }
     return text;
   });
 }
@@ -145,12 +149,14 @@ const std::vector<FactorKind>& factor_kinds() {
        [](const ConfigPlace& place) {
          return read_choice(place, {"auto", "trace", "model"});
        }},
-      {"allocator", "caching (PyTorch's rules) or ideal (counts bytes)", "caching", "caching",
-       RangeKind::none, false,
+      {"allocator", "caching (PyTorch's rules), stitching (GMLake's) or ideal (counts bytes)", "caching",
+       "caching", RangeKind::none, false,
        [](const ConfigPlace& place) {
-         return read_choice(place, {"caching", "ideal"});
+         return read_choice(place, {"caching", "stitching", "ideal"});
        }},
-      {"alloc_conf", "PYTORCH_CUDA_ALLOC_CONF of the caching allocator; 'default' for none",
+      {"alloc_conf",
+       "PYTORCH_CUDA_ALLOC_CONF of the caching allocator, 'stitching:KEY:VALUE,...' of the stitching one; "
+       "'default' for none",
        "expandable_segments:True", "default", RangeKind::none, false,
        [](const ConfigPlace& place) {
          return place.text() == "default" ? std::string("default") : read_alloc_conf(place);

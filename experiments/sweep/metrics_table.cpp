@@ -96,6 +96,10 @@ MetricValues result_metrics(const StudyTrace& trace, const StudyRow& row) {
     values.emplace_back("device_frees", a.device_frees);
     values.emplace_back("alloc_retries", a.retries);
     values.emplace_back("alloc_ooms", a.ooms);
+    if (a.stitches > 0) {
+      values.emplace_back("stitches", a.stitches);
+      values.emplace_back("stitched_reuses", a.stitched_reuses);
+    }
     values.emplace_back("peak_host_pinned_bytes", r.peak_host_pinned.value);
   }
   if (r.smallest_budget >= Bytes{0}) values.emplace_back("smallest_budget_bytes", r.smallest_budget.value);

@@ -69,9 +69,13 @@ RunSettings settings_of(const PlannedRun& run, bool bounds) {
   RunSettings settings;
   if (run.factor("times") != "auto")
     settings.times = run.factor("times") == "trace" ? TimeSource::trace : TimeSource::model;
-  settings.allocator = run.factor("allocator") == "ideal" ? AllocatorKind::ideal : AllocatorKind::caching;
-  if (run.factor("alloc_conf") != "default")
-    settings.allocator_config = parse_alloc_conf(run.factor("alloc_conf"));
+  settings.allocator = parse_allocator(run.factor("allocator"));
+  const std::string& conf = run.factor("alloc_conf");
+  if (conf.starts_with("stitching:")) {
+    settings.stitching = parse_stitching_conf(conf.substr(conf.find(':') + 1));
+  } else if (conf != "default") {
+    settings.allocator_config = parse_alloc_conf(conf);
+  }
   settings.bounds = bounds;
   return settings;
 }

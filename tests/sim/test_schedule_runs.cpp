@@ -117,13 +117,13 @@ class Erratic : public Policy {
 
 struct Counts {
   int ok = 0, ended_early = 0;
-  std::int64_t copies = 0;
+  std::int64_t copies = 0, stitches = 0;
 };
 
 void run_and_check(std::uint64_t seed, const Machine& machine, AllocatorKind allocator, std::uint16_t streams,
                    Counts& counts) {
-  // Large enough for the caching allocator's large segments to matter.
-  const std::int64_t unit = allocator == AllocatorKind::caching ? 512 * 1024 : 512;
+  // Large enough for the caching allocator's large segments and the stitching one's granules to matter.
+  const std::int64_t unit = allocator != AllocatorKind::ideal ? 512 * 1024 : 512;
   const Trace trace = random_program(seed, streams, unit);
   const Program program = compile_program(trace, machine, TimeSource::trace);
   Random random(seed ^ 0x5bd1e995u);
@@ -134,17 +134,21 @@ void run_and_check(std::uint64_t seed, const Machine& machine, AllocatorKind all
   options.budget =
       Bytes{low + static_cast<std::int64_t>(below(random, static_cast<std::uint64_t>(high - low + 1)))};
   if (allocator == AllocatorKind::caching) options.budget += Bytes{std::int64_t{40} << 20};  // its segments
+  // Rounding up to granules; and some runs stitch whatever the size.
+  if (allocator == AllocatorKind::stitching) options.budget += Bytes{std::int64_t{8} << 20};
+  if (seed % 2 == 0) options.stitching.frag_limit = 0;
   const bool busy = below(random, 2) == 0;
   const ReleaseRule rule = below(random, 3) == 0 ? ReleaseRule::event_polled : ReleaseRule::stream_wait;
   Erratic policy(seed, busy, rule);
   Schedule schedule;
   schedule.trace_hash = trace_hash(trace);
   schedule.machine_json = machine_json(machine);
-  schedule.allocator = allocator == AllocatorKind::ideal ? "ideal" : "caching";
+  schedule.allocator = allocator_name(allocator);
   schedule.budget = options.budget;
   options.schedule = &schedule;
   const RunResult result = run_program(program, machine, policy, options);
   ++(result.outcome == Outcome::ok ? counts.ok : counts.ended_early);
+  counts.stitches += result.allocator.stitches;
   for (const IterationMetrics& it : result.iterations) counts.copies += it.copies_out + it.copies_in;
 
   // Through the file's text, so that what is checked is what a reader would get.
@@ -206,6 +210,20 @@ TEST_CASE("schedule checker accepts the executor: one stream, caching allocator"
   CHECK(counts.copies > 1000);
 }
 
+TEST_CASE("schedule checker accepts the executor: one stream, stitching allocator") {
+  Counts counts;
+  for (const char* name : {"ideal-55gbps", "v100-pcie3", "gh200-c2c"}) {
+    const Machine machine = load_machine(name);
+    for (std::uint64_t seed = 1; seed <= 250; ++seed)
+      run_and_check(seed, machine, AllocatorKind::stitching, 1, counts);
+  }
+  MESSAGE(counts.ok, " runs ok, ", counts.ended_early, " ended early, ", counts.copies, " copies, ",
+          counts.stitches, " stitched ranges");
+  CHECK(counts.ok > 500);
+  CHECK(counts.copies > 1000);
+  CHECK(counts.stitches > 100);
+}
+
 TEST_CASE("schedule checker accepts the executor: two streams") {
   Counts counts;
   for (const char* name : {"ideal-55gbps", "a100-40g-pcie4"}) {
@@ -213,6 +231,7 @@ TEST_CASE("schedule checker accepts the executor: two streams") {
     for (std::uint64_t seed = 1; seed <= 250; ++seed) {
       run_and_check(seed, machine, AllocatorKind::ideal, 2, counts);
       run_and_check(seed, machine, AllocatorKind::caching, 2, counts);
+      run_and_check(seed, machine, AllocatorKind::stitching, 2, counts);
     }
   }
   MESSAGE(counts.ok, " runs ok, ", counts.ended_early, " ended early, ", counts.copies, " copies");
