@@ -39,7 +39,7 @@ struct Operand {
 struct KernelWork {
   Nanos duration;
   KernelKind kind = KernelKind::spin;
-  Sampling sampling;
+  Sampling sampling{};
   std::span<const Operand> operands;  // copied by launch()
 };
 
@@ -50,7 +50,7 @@ struct CopyWork {
   std::uint64_t bytes = 0;
   Nanos at_least{0};        // the copy is stretched to this time (accelerators that can)
   ContentKey expected = 0;  // to the device: content to find on arrival; 0: not looked at
-  Sampling sampling;
+  Sampling sampling{};
   std::uint32_t slot = 0;
 };
 
