@@ -17,24 +17,12 @@ bool recorded_on_gpu(const Trace& trace) {
   return false;
 }
 
-Nanos steady_sum(const Program& program, const RunResult& result) {
+Nanos steady_sum(const StudyTrace& trace, const RunResult& result) {
   Nanos sum{0};
-  for (std::uint32_t i = program.steady_first; i < program.steady_end && i < result.iterations.size(); ++i) {
+  for (std::uint32_t i = trace.steady_first; i < trace.steady_end && i < result.iterations.size(); ++i) {
     sum += result.iterations[i].time();
   }
   return sum;
-}
-
-// What `none` would need: its peak in an unlimited run.
-void explain_smallest(AllocatorKind allocator, const Program& program, const RunResult& unlimited,
-                      RunResult& result) {
-  if (result.outcome != Outcome::out_of_memory && result.outcome != Outcome::infeasible) return;
-  result.outcome = Outcome::infeasible;
-  // Stitching needs no more than is occupied at once, whatever it reserves while memory lasts.
-  result.smallest_budget = allocator == AllocatorKind::ideal     ? program.peak_bytes
-                           : allocator == AllocatorKind::caching ? unlimited.allocator.peak_reserved
-                                                                 : unlimited.allocator.peak_allocated;
-  result.explanation += "; without swapping it needs " + std::to_string(result.smallest_budget.value) + " B";
 }
 
 }  // namespace
@@ -96,38 +84,72 @@ TimeSource choose_times(const RunSettings& settings, const Trace& trace, const s
   return *settings.times;
 }
 
+StudyTrace describe_trace(std::string path, TimeSource times, Bytes peak_bytes, Bytes largest_working_set,
+                          const Program& p, const RunResult& unlimited) {
+  StudyTrace info;
+  info.path = std::move(path);
+  info.times = times;
+  info.peak_bytes = peak_bytes;
+  info.largest_working_set = largest_working_set;
+  info.steady_first = p.steady_first;
+  info.steady_end = p.steady_end;
+  info.operators_per_steady_iteration =
+      (p.iterations[p.steady_end - 1].end_op - p.iterations[p.steady_first].first_op) /
+      (p.steady_end - p.steady_first);
+  info.unconstrained = steady_sum(info, unlimited) / static_cast<std::int64_t>(p.steady_end - p.steady_first);
+  return info;
+}
+
+RunOptions run_options(const RunSettings& settings, Bytes budget, Needs needs) {
+  RunOptions options;
+  options.budget = std::min(budget, kUnlimitedBudget);
+  options.allocator = settings.allocator;
+  options.allocator_config = settings.allocator_config;
+  options.stitching = settings.stitching;
+  options.needs = needs;
+  return options;
+}
+
+StudyRow start_row(const PolicySpec& spec, const BudgetSpec& budget, Bytes peak) {
+  StudyRow row;
+  row.policy = spec.text();
+  row.label = policy_label(spec);
+  row.budget_text = budget.text;
+  row.budget = budget.resolve(peak);
+  return row;
+}
+
+void finish_row(const PolicySpec& spec, AllocatorKind allocator, const StudyTrace& trace,
+                const RunResult& unlimited, StudyRow& row) {
+  RunResult& result = row.result;
+  const bool no_room = result.outcome == Outcome::out_of_memory || result.outcome == Outcome::infeasible;
+  if (spec.factory == &find_policy("none") && no_room) {  // what it would need: its peak in an unlimited run
+    result.outcome = Outcome::infeasible;
+    // Stitching needs no more than is occupied at once, whatever it reserves while memory lasts.
+    result.smallest_budget = allocator == AllocatorKind::ideal     ? trace.peak_bytes
+                             : allocator == AllocatorKind::caching ? unlimited.allocator.peak_reserved
+                                                                   : unlimited.allocator.peak_allocated;
+    result.explanation +=
+        "; without swapping it needs " + std::to_string(result.smallest_budget.value) + " B";
+  }
+  if (result.outcome == Outcome::ok) row.steady_total = steady_sum(trace, result);
+}
+
 PreparedRuns::PreparedRuns(std::string path, std::shared_ptr<const Trace> trace, Machine machine,
                            RunSettings settings, const std::function<void(Program&)>& adjust,
                            const std::function<void(const std::string&)>& warn)
     : trace_(std::move(trace)), machine_(std::move(machine)), settings_(std::move(settings)) {
-  info_.path = std::move(path);
-  info_.times = choose_times(settings_, *trace_, info_.path, machine_.name, warn);
-  program_ = compile_program(*trace_, machine_, info_.times);
+  const TimeSource times = choose_times(settings_, *trace_, path, machine_.name, warn);
+  program_ = compile_program(*trace_, machine_, times);
   if (adjust) adjust(program_);
-  const Program& p = program_;
-  info_.peak_bytes = p.peak_bytes;
-  info_.largest_working_set = p.largest_working_set;
-  info_.steady_first = p.steady_first;
-  info_.steady_end = p.steady_end;
-  info_.operators_per_steady_iteration =
-      (p.iterations[p.steady_end - 1].end_op - p.iterations[p.steady_first].first_op) /
-      (p.steady_end - p.steady_first);
-  info_.bound_refusal = settings_.bounds ? SwapPathBound::refusal(p).value_or("") : "not asked for";
   const auto policy = find_policy("none").make({});
-  unlimited_ = run_program(p, machine_, *policy, options_for(kUnlimitedBudget, Needs::none));
-  info_.unconstrained =
-      steady_sum(p, unlimited_) / static_cast<std::int64_t>(info_.steady_end - info_.steady_first);
-  if (info_.bound_refusal.empty()) bounds_ = std::make_unique<const RunBounds>(p, best_rates(machine_));
-}
-
-RunOptions PreparedRuns::options_for(Bytes budget, Needs needs) const {
-  RunOptions options;
-  options.budget = std::min(budget, kUnlimitedBudget);
-  options.allocator = settings_.allocator;
-  options.allocator_config = settings_.allocator_config;
-  options.stitching = settings_.stitching;
-  options.needs = needs;
-  return options;
+  unlimited_ =
+      run_program(program_, machine_, *policy, run_options(settings_, kUnlimitedBudget, Needs::none));
+  info_ = describe_trace(std::move(path), times, program_.peak_bytes, program_.largest_working_set, program_,
+                         unlimited_);
+  info_.bound_refusal = settings_.bounds ? SwapPathBound::refusal(program_).value_or("") : "not asked for";
+  if (info_.bound_refusal.empty())
+    bounds_ = std::make_unique<const RunBounds>(program_, best_rates(machine_));
 }
 
 std::optional<StudyBound> PreparedRuns::bound(Bytes budget) const {
@@ -153,19 +175,13 @@ StudyRow PreparedRuns::run(const PolicySpec& spec, const BudgetSpec& budget, Sch
 
 StudyRow PreparedRuns::run_beside(const PolicySpec& spec, const BudgetSpec& budget,
                                   std::optional<StudyBound> bound, Schedule* schedule) const {
-  StudyRow row;
-  row.policy = spec.text();
-  row.label = policy_label(spec);
-  row.budget_text = budget.text;
-  row.budget = budget.resolve(program_.peak_bytes);
+  StudyRow row = start_row(spec, budget, program_.peak_bytes);
   row.bound = std::move(bound);
   const auto policy = spec.factory->make(spec.values);
-  RunOptions options = options_for(row.budget, spec.factory->info().needs);
+  RunOptions options = run_options(settings_, row.budget, spec.factory->info().needs);
   options.schedule = schedule;
   row.result = run_program(program_, machine_, *policy, options);
-  if (spec.factory == &find_policy("none"))
-    explain_smallest(settings_.allocator, program_, unlimited_, row.result);
-  if (row.result.outcome == Outcome::ok) row.steady_total = steady_sum(program_, row.result);
+  finish_row(spec, settings_.allocator, info_, unlimited_, row);
   if (schedule != nullptr) {
     schedule->trace_path = info_.path;
     schedule->trace_hash = trace_hash(*trace_);

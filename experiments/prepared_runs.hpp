@@ -71,6 +71,15 @@ struct RunSettings {
 TimeSource choose_times(const RunSettings& settings, const Trace& trace, const std::string& path,
                         const std::string& machine, const std::function<void(const std::string&)>& warn);
 
+// The parts of a run that do not depend on how the trace is read. `p`: its iterations.
+StudyTrace describe_trace(std::string path, TimeSource times, Bytes peak_bytes, Bytes largest_working_set,
+                          const Program& p, const RunResult& unlimited);
+RunOptions run_options(const RunSettings& settings, Bytes budget, Needs needs);
+StudyRow start_row(const PolicySpec& policy, const BudgetSpec& budget, Bytes peak);
+// After row.result: what `none` would need where it had no room, and the steady total.
+void finish_row(const PolicySpec& policy, AllocatorKind allocator, const StudyTrace& trace,
+                const RunResult& unlimited, StudyRow& row);
+
 // Immutable after construction but for the memory of bounds; runs may be made from many threads.
 class PreparedRuns {
  public:
@@ -95,7 +104,6 @@ class PreparedRuns {
                       Schedule* schedule) const;
 
  private:
-  RunOptions options_for(Bytes budget, Needs needs) const;
   struct CachedBound {
     std::once_flag once;
     StudyBound bound;

@@ -240,6 +240,7 @@ examples:
   swaplab run --trace gpt.jsonl.gz --policy none,lru,foresight --budget 0.4x,0.6x,16GiB
   swaplab run --trace a.jsonl.gz,b.jsonl.gz --policy offload-activations:preset=megatron,fallback=lru \
               --budget 0.7x --machine h100-pcie5 --iterations 10 --json
+  swaplab run --trace months.swt --policy lru,chameleon --budget 0.5x --bounded-memory
 
 )";
 
@@ -268,6 +269,8 @@ int run_command(const Arguments& arguments) {
       "jobs,j", po::value<unsigned>(), "threads (default: all); results do not depend on it")(
       "explain-bound", "print the chain of reasons of each bound")("json",
                                                                    "one JSON document instead of tables")(
+      "bounded-memory",
+      "replay .swt traces of any length window by window: no bound, no policy that needs the future")(
       "schedule", po::value<std::string>(),
       "write the schedule of a single run to this file (.jsonl[.gz|.zst])");
   const po::variables_map values = parse_options(arguments, options, "trace");
@@ -331,7 +334,20 @@ int run_command(const Arguments& arguments) {
                  done == total || !terminal ? "\n" : "");
   };
 
+  request.bounded_memory = values.count("bounded-memory") != 0;
+  if (request.bounded_memory && bound_asked)
+    throw Error(ErrorKind::usage, "--bounded-memory: the bound needs the whole trace in memory");
+  request.operators = [terminal, begin, last = begin](std::uint64_t done, std::uint64_t total) mutable {
+    const auto now = std::chrono::steady_clock::now();
+    if (now - last < std::chrono::seconds(terminal ? 1 : 10)) return;
+    last = now;
+    std::fprintf(stderr, terminal ? "\r%llu of %llu million operators" : "%llu of %llu million operators\n",
+                 static_cast<unsigned long long>(done / 1'000'000),
+                 static_cast<unsigned long long>(total / 1'000'000));
+  };
+
   const Study study = run_study(request);
+  if (request.bounded_memory && terminal) std::fputs("\r\033[K", stderr);
   if (values.count("json") != 0) {
     Json document;
     document["schema"] = "swaplab/run@1";

@@ -1,12 +1,10 @@
 #include "experiments/study.hpp"
 
-#include <algorithm>
-#include <atomic>
-#include <exception>
 #include <memory>
 #include <mutex>
-#include <thread>
 
+#include "experiments/parallel.hpp"
+#include "experiments/windowed_study.hpp"
 #include "sim/schedule_io.hpp"
 #include "trace/error.hpp"
 #include "trace/extend.hpp"
@@ -15,6 +13,7 @@
 namespace swaplab {
 
 Study run_study(const StudyRequest& request) {
+  if (request.bounded_memory) return run_windowed_study(request);
   Study study;
   const std::size_t per_trace = request.budgets.size() * request.policies.size();
   const std::size_t total = request.traces.size() * per_trace;
@@ -35,25 +34,8 @@ Study run_study(const StudyRequest& request) {
   }
 
   std::mutex lock;
-  std::exception_ptr failure;
   const auto parallel = [&](std::size_t count, const std::function<void(std::size_t)>& work) {
-    std::atomic<std::size_t> next{0};
-    const auto worker = [&] {
-      for (std::size_t i = next++; i < count; i = next++) {
-        try {
-          work(i);
-        } catch (...) {
-          const std::lock_guard guard(lock);
-          if (!failure) failure = std::current_exception();
-          next = count;
-        }
-      }
-    };
-    std::vector<std::thread> threads;
-    for (unsigned j = 1; j < std::min<std::size_t>(request.jobs, count); ++j) threads.emplace_back(worker);
-    worker();
-    for (std::thread& thread : threads) thread.join();
-    if (failure) std::rethrow_exception(failure);
+    for_each_parallel(request.jobs, count, work);
   };
 
   // Units of work: each trace on the machine, each budget's bound of a trace, then every row.

@@ -22,8 +22,12 @@ struct StudyRequest {
   AllocatorConfig allocator_config;
   StitchingConfig stitching;
   unsigned jobs = 1;
-  std::string schedule_path;                                          // "" = none; needs exactly one run
+  bool bounded_memory =
+      false;                  // replay .swt files window by window: no bound, no policy that needs the future
+  std::string schedule_path;  // "" = none; needs exactly one run
   std::function<void(std::size_t done, std::size_t total)> progress;  // called under a lock
+  std::function<void(std::uint64_t done, std::uint64_t total)>
+      operators;  // the same of operators, bounded_memory
   std::function<void(const std::string&)> warn;
 };
 

@@ -217,9 +217,9 @@ void evict_by_score(Bytes shortfall, const View& view, Actions& actions,
     const std::int64_t value = score(s);
     if (value >= 0) heap.emplace_back(value, s);
   }
-  // Largest score first; of equals the lower id.
-  const auto less = [](const auto& a, const auto& b) {
-    return a.first != b.first ? a.first < b.first : index(a.second) > index(b.second);
+  // Largest score first; of equals the earlier born.
+  const auto less = [&view](const auto& a, const auto& b) {
+    return a.first != b.first ? a.first < b.first : view.birth_rank(a.second) > view.birth_rank(b.second);
   };
   std::make_heap(heap.begin(), heap.end(), less);
   while (shortfall > Bytes{0} && !heap.empty()) {

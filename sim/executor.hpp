@@ -17,6 +17,7 @@
 #include "sim/memory.hpp"
 #include "sim/policy_api.hpp"
 #include "sim/program.hpp"
+#include "sim/program_windows.hpp"
 #include "sim/schedule.hpp"
 #include "trace/error.hpp"
 
@@ -31,9 +32,10 @@ struct RunEnded {
 template <class Device, class Memory>
 class Executor final : public View, public Actions {
  public:
-  // `schedule` may be null; otherwise entries and initial placement are appended to it.
+  // `schedule` may be null; otherwise entries and initial placement are appended to it. `windows`: null, or
+  // `program` is its present window.
   Executor(const Program& program, const Machine& machine, Device& device, Memory& memory, Bytes budget,
-           Needs needs, Schedule* schedule)
+           Needs needs, Schedule* schedule, ProgramWindow* windows = nullptr)
       : program_(program),
         machine_(machine),
         device_(device),
@@ -41,6 +43,7 @@ class Executor final : public View, public Actions {
         budget_(budget),
         needs_(needs),
         schedule_(schedule),
+        windows_(windows),
         host_pool_(machine.host_memory),
         out_lane_(device.copy_lane(Direction::device_to_host)),
         in_lane_(device.copy_lane(Direction::host_to_device)),
@@ -78,11 +81,16 @@ class Executor final : public View, public Actions {
     return slots_[index(s)].residency == Residency::device && slots_[index(s)].pinned_for != op_;
   }
   std::uint32_t last_use(Slot s) const override { return slots_[index(s)].last_use; }
+  std::uint32_t birth_rank(Slot s) const override {
+    return windows_ == nullptr ? index(s) : program_.birth_rank[index(s)];
+  }
   Slot oldest() const override { return Slot{oldest_}; }
   Slot newer(Slot s) const override { return Slot{slots_[index(s)].newer}; }
-  NameId op_name(std::uint32_t op) const override { return seen(op), program_.name[op]; }
-  SigId op_signature(std::uint32_t op) const override { return seen(op), program_.signature[op]; }
-  Phase op_phase(std::uint32_t op) const override { return seen(op), program_.phase[op]; }
+  NameId op_name(std::uint32_t op) const override { return seen(op), program_.name[program_.row(op)]; }
+  SigId op_signature(std::uint32_t op) const override {
+    return seen(op), program_.signature[program_.row(op)];
+  }
+  Phase op_phase(std::uint32_t op) const override { return seen(op), program_.phase[program_.row(op)]; }
   std::span<const Access> operands(std::uint32_t op) const override {
     return seen(op), program_.accesses_of(op);
   }
@@ -102,7 +110,8 @@ class Executor final : public View, public Actions {
       throw Error(ErrorKind::policy, "the policy asked for the time of operator " + std::to_string(op) +
                                          ", which is not known to be done: synchronize first");
     }
-    return program_.device_time[op];
+    in_window(op);
+    return program_.device_time[program_.row(op)];
   }
   const Program& program() const override { return need(Needs::future, "the future"), program_; }
   const AccessIndex& accesses() const override { return need(Needs::future, "the future"), access_index_; }
@@ -112,7 +121,9 @@ class Executor final : public View, public Actions {
     return row < access_index_.begin[index(s) + 1] ? access_index_.ops[row] : kNever;
   }
   Nanos device_time(std::uint32_t op) const override {
-    return need(Needs::op_times, "operator times"), program_.device_time[op];
+    need(Needs::op_times, "operator times");
+    in_window(op);
+    return program_.device_time[program_.row(op)];
   }
   const Machine& machine() const override { return need(Needs::link_model, "the link model"), machine_; }
 
@@ -146,6 +157,7 @@ class Executor final : public View, public Actions {
   };
 
   void place_initial();
+  bool enter_next_window();
   void run_gap(std::uint32_t gap, Policy& policy, bool plan_due);
   void issue(std::uint32_t op);
   void run_plan(std::uint32_t position);
@@ -178,6 +190,14 @@ class Executor final : public View, public Actions {
       throw Error(ErrorKind::policy, "the policy asked for operator " + std::to_string(op) + " at operator " +
                                          std::to_string(op_) + ": it has not run yet");
     }
+    in_window(op);
+  }
+  void in_window(std::uint32_t op) const {
+    if (op >= program_.first_op && op < program_.op_count()) return;
+    throw Error(ErrorKind::policy, "the policy asked for operator " + std::to_string(op) + " at operator " +
+                                       std::to_string(op_) +
+                                       ": a replay in bounded memory keeps operators from " +
+                                       std::to_string(program_.first_op) + " on");
   }
   void append_recent(std::uint32_t s) {
     slots_[s].older = newest_;
@@ -198,6 +218,7 @@ class Executor final : public View, public Actions {
   const Bytes budget_;
   const Needs needs_;
   Schedule* schedule_;
+  ProgramWindow* const windows_;
   Policy* policy_ = nullptr;
   HostPool host_pool_;
   const std::uint16_t out_lane_, in_lane_;

@@ -20,14 +20,16 @@ std::optional<RunEnded> Executor<Device, Memory>::run(Policy& policy) {
       }
     };
     end_iterations(0);
-    for (op_ = 0; op_ < program_.op_count(); ++op_) {
-      for (const Access& access : program_.accesses_of(op_)) slots_[index(access.slot)].pinned_for = op_;
-      const bool plan_due = plan_next_ < plan_.steps.size() && plan_.steps[plan_next_].position <= op_;
-      run_gap(op_, policy, plan_due || hooked);
-      issue(op_);
-      issued_ = op_ + 1;
-      end_iterations(op_ + 1);
-    }
+    do {
+      for (; op_ < program_.op_count(); ++op_) {
+        for (const Access& access : program_.accesses_of(op_)) slots_[index(access.slot)].pinned_for = op_;
+        const bool plan_due = plan_next_ < plan_.steps.size() && plan_.steps[plan_next_].position <= op_;
+        run_gap(op_, policy, plan_due || hooked);
+        issue(op_);
+        issued_ = op_ + 1;
+        end_iterations(op_ + 1);
+      }
+    } while (enter_next_window());
     run_gap(op_, policy, false);
   } catch (const RunEnded& ended) {
     return ended;
@@ -66,6 +68,19 @@ void Executor<Device, Memory>::place_initial() {
   schedule_ = schedule;
 }
 
+// Storages that died take their slots along when those are used again.
+template <class Device, class Memory>
+bool Executor<Device, Memory>::enter_next_window() {
+  if (windows_ == nullptr || !windows_->advance()) return false;
+  const auto gone = [this](Slot slot) { return slots_[index(slot)].residency == Residency::absent; };
+  outgoing_.erase(outgoing_.begin(), outgoing_.begin() + static_cast<std::ptrdiff_t>(outgoing_head_));
+  outgoing_.erase(std::remove_if(outgoing_.begin(), outgoing_.end(), gone), outgoing_.end());
+  outgoing_head_ = 0;
+  for (const Slot slot : windows_->recycled()) slots_[index(slot)] = SlotState{};
+  slots_.resize(program_.slot_count());
+  return true;
+}
+
 // Frees and allocations in recorded order. Plan steps and the policy's hook come after the frees.
 template <class Device, class Memory>
 void Executor<Device, Memory>::run_gap(std::uint32_t gap, Policy& policy, bool policy_due) {
@@ -102,12 +117,13 @@ void Executor<Device, Memory>::run_plan(std::uint32_t position) {
 
 template <class Device, class Memory>
 void Executor<Device, Memory>::issue(std::uint32_t op) {
-  const std::uint16_t stream = program_.stream[op];
+  const std::uint32_t row = program_.row(op);
+  const std::uint16_t stream = program_.stream[row];
   const auto accesses = program_.accesses_of(op);
   for (const Access& access : accesses) make_resident(access.slot, stream);
-  device_.host_dispatch(program_.host_time[op]);
+  device_.host_dispatch(program_.host_time[row]);
   const std::uint32_t entry = log(ScheduleKind::op, op, Bytes{0}, stream);
-  const std::uint8_t flags = program_.op_flags[op];
+  const std::uint8_t flags = program_.op_flags[row];
   if ((flags & kKernel) != 0) {
     for (const Access& access : accesses) {
       if ((access.flags & kWrite) == 0) continue;
@@ -115,7 +131,7 @@ void Executor<Device, Memory>::issue(std::uint32_t op) {
       // A copy to the host still reads the old content.
       if (state.out_ticket != 0) wait(stream, out_lane_, state.out_ticket);
     }
-    const Ticket ticket = device_.launch(stream, program_.device_time[op], entry, op, accesses);
+    const Ticket ticket = device_.launch(stream, program_.device_time[row], entry, op, accesses);
     for (const Access& access : accesses) {
       const std::uint32_t s = index(access.slot);
       SlotState& state = slots_[s];
@@ -460,7 +476,8 @@ RunEnded Executor<Device, Memory>::out_of_memory(Slot slot, bool fragmented) con
     }
   }
   std::string text = "operator " + std::to_string(op_);
-  if (op_ < program_.op_count()) text += " (" + std::string(program_.names[program_.name[op_]]) + ")";
+  if (op_ < program_.op_count())
+    text += " (" + std::string(program_.names[program_.name[program_.row(op_)]]) + ")";
   text += " needs " + describe(slot) + ", but " + std::to_string(memory_.allocated().value) +
           " B of the budget of " + std::to_string(budget_.value) + " B are allocated (" +
           std::to_string(pinned.value) + " B by this operator's own storages)";

@@ -75,6 +75,9 @@ class View {
   // Resident (device or both), and not accessed by the operator about to be issued.
   virtual bool evictable(Slot) const = 0;
   virtual std::uint32_t last_use(Slot) const = 0;  // operator; its birth when never used
+  // Storages in order of birth, the initial ones first: what ties are broken by. A Slot names a live storage
+  // only, and may name another one once that has died (replay in bounded memory).
+  virtual std::uint32_t birth_rank(Slot s) const { return index(s); }
 
   // Resident storages in order of last use: oldest() first, then newer(s); kNoSlot at the end.
   virtual Slot oldest() const = 0;

@@ -50,7 +50,10 @@ struct ProgramIteration {
 };
 
 struct Program {
-  // Per operator.
+  // Operators before it are not in the columns: 0 but in a window of a long trace (program_windows.hpp).
+  std::uint32_t first_op = 0;
+
+  // Per operator, from first_op on.
   std::vector<Nanos> device_time;  // 0 without kernel
   std::vector<Nanos> host_time;    // host cost of issuing it (gap before it included)
   std::vector<std::uint8_t> op_flags;
@@ -58,9 +61,9 @@ struct Program {
   std::vector<Phase> phase;
   std::vector<NameId> name;  // into `names`
   std::vector<SigId> signature;
-  std::vector<std::uint32_t> access_begin;  // op_count() + 1
+  std::vector<std::uint32_t> access_begin;  // rows + 1
   std::vector<Access> accesses;             // each slot once per operator
-  std::vector<std::uint32_t> gap_begin;     // op_count() + 2
+  std::vector<std::uint32_t> gap_begin;     // rows + 2 (a window that is not the last: + 1)
   std::vector<GapEvent> gap_events;
 
   // Per storage (Slot).
@@ -71,6 +74,7 @@ struct Program {
   std::vector<std::uint32_t> birth, death;  // gap index; 0 for initial; kNever: lives to the end
   std::vector<StorageId> origin;            // the trace's storage
   std::vector<NameId> slot_name;
+  std::vector<std::uint32_t> birth_rank;  // only in a window: the slot that the whole program would have
 
   std::vector<ProgramIteration> iterations;        // cover all operators, in order
   std::uint32_t steady_first = 0, steady_end = 0;  // iterations that count as steady (half-open)
@@ -84,13 +88,15 @@ struct Program {
   Bytes largest_working_set;
   std::uint32_t largest_working_set_op = 0;
 
-  std::uint32_t op_count() const { return static_cast<std::uint32_t>(device_time.size()); }
+  // Behind the last operator; the number of operators of a whole program.
+  std::uint32_t op_count() const { return first_op + static_cast<std::uint32_t>(device_time.size()); }
+  std::uint32_t row(std::uint32_t op) const { return op - first_op; }  // of the operator's columns
   std::uint32_t slot_count() const { return static_cast<std::uint32_t>(bytes.size()); }
   std::span<const Access> accesses_of(std::uint32_t op) const {
-    return {accesses.data() + access_begin[op], accesses.data() + access_begin[op + 1]};
+    return {accesses.data() + access_begin[row(op)], accesses.data() + access_begin[row(op) + 1]};
   }
   std::span<const GapEvent> gap(std::uint32_t g) const {
-    return {gap_events.data() + gap_begin[g], gap_events.data() + gap_begin[g + 1]};
+    return {gap_events.data() + gap_begin[row(g)], gap_events.data() + gap_begin[row(g) + 1]};
   }
 };
 
@@ -105,7 +111,8 @@ struct Program {
 // cost.
 // - Steady iterations: all but the first and the last when there are at least four, all but the
 //   first when there are two or three, the only one otherwise.
-// Throws Error(input): times missing for `trace` (says to use `model`), nothing for the model either.
+// Throws Error(input): operators that take more than 2^60 ns together; times missing for `trace` (says to use
+// `model`), nothing for the model either.
 Program compile_program(const Trace& trace, const Machine& machine, TimeSource times);
 
 // For planners and bounds: where each storage is accessed. Row of slot s:

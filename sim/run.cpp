@@ -35,10 +35,10 @@ void fill_times(RunResult& result, const VirtualDevice& device) {
 }
 
 template <class Memory>
-RunResult run_with(const Program& program, const Machine& machine, Policy& policy, const RunOptions& options,
-                   VirtualDevice& device, Memory& memory) {
+RunResult run_with(const Program& program, ProgramWindow* windows, const Machine& machine, Policy& policy,
+                   const RunOptions& options, VirtualDevice& device, Memory& memory) {
   Executor<VirtualDevice, Memory> executor(program, machine, device, memory, options.budget, options.needs,
-                                           options.schedule);
+                                           options.schedule, windows);
   if (options.schedule != nullptr && options.schedule->keep_timeline)
     device.attach_stalls(&options.schedule->stalls);
   const std::optional<RunEnded> ended = executor.run(policy);
@@ -62,6 +62,30 @@ RunResult run_with(const Program& program, const Machine& machine, Policy& polic
 }
 
 constexpr std::array<std::string_view, 3> kAllocators{"ideal", "caching", "stitching"};
+RunResult run_on_device(const Program& program, ProgramWindow* windows, std::uint16_t streams,
+                        const Machine& machine, Policy& policy, const RunOptions& options) {
+  VirtualDevice device(machine, streams);
+  if (options.allocator == AllocatorKind::ideal) {
+    IdealMemory memory(options.budget);
+    return run_with(program, windows, machine, policy, options, device, memory);
+  }
+  if (options.allocator == AllocatorKind::stitching) {
+    StitchingMemory<VirtualDevice> memory(device, machine.host, options.budget, options.stitching);
+    return run_with(program, windows, machine, policy, options, device, memory);
+  }
+  CachingMemory<VirtualDevice> memory(device, machine.host, options.budget, options.allocator_config);
+  return run_with(program, windows, machine, policy, options, device, memory);
+}
+
+RunResult infeasible(Bytes working_set, std::uint32_t op, std::string_view name, Bytes budget) {
+  RunResult result;
+  result.outcome = Outcome::infeasible;
+  result.smallest_budget = working_set;
+  result.explanation = "operator " + std::to_string(op) + " (" + std::string(name) + ") accesses " +
+                       std::to_string(working_set.value) + " B at once, more than the budget of " +
+                       std::to_string(budget.value) + " B: no swap policy can run it";
+  return result;
+}
 
 }  // namespace
 
@@ -81,29 +105,29 @@ AllocatorKind parse_allocator(std::string_view text) {
 RunResult run_program(const Program& program, const Machine& machine, Policy& policy,
                       const RunOptions& options) {
   if (program.largest_working_set > options.budget) {
-    RunResult result;
-    result.outcome = Outcome::infeasible;
-    result.smallest_budget = program.largest_working_set;
     const std::uint32_t op = program.largest_working_set_op;
-    result.explanation = "operator " + std::to_string(op) + " (" +
-                         std::string(program.names[program.name[op]]) + ") accesses " +
-                         std::to_string(program.largest_working_set.value) +
-                         " B at once, more than the budget of " + std::to_string(options.budget.value) +
-                         " B: no swap policy can run it";
+    RunResult result =
+        infeasible(program.largest_working_set, op, program.names[program.name[op]], options.budget);
     if (options.schedule != nullptr) options.schedule->result = result;
     return result;
   }
-  VirtualDevice device(machine, program.stream_count);
-  if (options.allocator == AllocatorKind::ideal) {
-    IdealMemory memory(options.budget);
-    return run_with(program, machine, policy, options, device, memory);
-  }
-  if (options.allocator == AllocatorKind::stitching) {
-    StitchingMemory<VirtualDevice> memory(device, machine.host, options.budget, options.stitching);
-    return run_with(program, machine, policy, options, device, memory);
-  }
-  CachingMemory<VirtualDevice> memory(device, machine.host, options.budget, options.allocator_config);
-  return run_with(program, machine, policy, options, device, memory);
+  return run_on_device(program, nullptr, program.stream_count, machine, policy, options);
+}
+
+RunResult run_windows(const ProgramWindows& windows, const Machine& machine, Policy& policy,
+                      const RunOptions& options, std::function<void(std::uint32_t)> progress) {
+  if (has(options.needs, Needs::future))
+    throw Error(ErrorKind::policy,
+                "the policy plans with the whole trace in memory; a replay in bounded memory "
+                "runs policies that do not need the future");
+  if (options.schedule != nullptr)
+    throw Error(ErrorKind::usage, "a replay in bounded memory writes no schedule");
+  const ProgramTotals& totals = windows.totals();
+  if (totals.largest_working_set > options.budget)
+    return infeasible(totals.largest_working_set, totals.largest_working_set_op,
+                      windows.trace().trace.names[totals.largest_working_set_name], options.budget);
+  ProgramWindow window = windows.open(machine, std::move(progress));
+  return run_on_device(window.program(), &window, totals.stream_count, machine, policy, options);
 }
 
 }  // namespace swaplab

@@ -1,6 +1,7 @@
 // One run: program x machine x policy x budget -> result.
 #pragma once
 
+#include <functional>
 #include <string_view>
 
 #include "sim/allocator/config.hpp"
@@ -9,6 +10,7 @@
 #include "sim/metrics.hpp"
 #include "sim/policy_api.hpp"
 #include "sim/program.hpp"
+#include "sim/program_windows.hpp"
 #include "sim/schedule.hpp"
 
 namespace swaplab {
@@ -35,5 +37,11 @@ struct RunOptions {
 // Throws Error(invariant) when the accounting does not add up.
 RunResult run_program(const Program& program, const Machine& machine, Policy& policy,
                       const RunOptions& options);
+
+// The same for a trace that need not fit in memory, with equal results. Throws Error(policy) when the policy
+// needs the future, and Error(usage) for a schedule: both would hold the whole program. `progress` (may be
+// empty) gets the number of operators taken up so far.
+RunResult run_windows(const ProgramWindows& windows, const Machine& machine, Policy& policy,
+                      const RunOptions& options, std::function<void(std::uint32_t)> progress = {});
 
 }  // namespace swaplab

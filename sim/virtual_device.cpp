@@ -55,6 +55,12 @@ bool VirtualDevice::query(std::uint16_t lane, Ticket ticket) {
 // ---- submission
 
 void VirtualDevice::push(std::uint16_t lane, const Item& item) {
+  if (item.work > kLongestWork) [[unlikely]] {
+    throw Error(ErrorKind::input, std::string(is_compute(lane) ? "a kernel" : "a copy") + " takes " +
+                                      std::to_string(item.work) +
+                                      " ns on this machine; the simulator's limit is " +
+                                      std::to_string(kLongestWork) + " ns (two hours) for one");
+  }
   Lane& l = lanes_[lane];
   const bool was_idle = l.queue.empty() && !l.running;
   l.queue.push(item);

@@ -66,7 +66,8 @@ class VirtualDevice {
   // Whether the ticket is complete at the host's present time.
   bool query(std::uint16_t lane, Ticket ticket);
 
-  // ---- submission; `log` is an entry of the attached schedule or kNever
+  // ---- submission; `log` is an entry of the attached schedule or kNever. Throws Error(input) for work of
+  // more than two hours.
   Ticket launch(std::uint16_t stream, Nanos duration, std::uint32_t log);
   Ticket copy(Direction direction, Bytes bytes, std::uint32_t log);
   // Later work of `lane` does not start before `ticket` of lane `on` is complete.
@@ -114,6 +115,7 @@ class VirtualDevice {
  private:
   static constexpr std::int64_t kInfinity = std::numeric_limits<std::int64_t>::max();
   static constexpr std::int64_t kScale = 1'000'000;
+  static constexpr std::int64_t kLongestWork = 7'200'000'000'000;  // times kScale it fits 63 bits
 
   struct Item {
     std::int64_t issue;  // earliest start; for waits: when it was submitted

@@ -44,6 +44,18 @@ Trace read_trace(const std::string& path, ReadReport* report,
   return trace;
 }
 
+MappedTrace map_trace(const std::string& path) {
+  std::error_code code;
+  if (!std::filesystem::is_regular_file(path, code) || !starts_like_swt(path)) {
+    throw Error(ErrorKind::input, path +
+                                      ": not a .swt file, the only format that is read piece by piece; "
+                                      "write one with 'swaplab trace convert'");
+  }
+  MappedTrace mapped;
+  mapped.trace = map_swt(path, mapped.forget_pages);
+  return mapped;
+}
+
 void write_trace(const Trace& trace, const std::string& path) {
   const auto ends = [&](std::string_view end) { return std::string_view(path).ends_with(end); };
   if (ends(".swt")) return write_swt(trace, path);

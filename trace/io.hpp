@@ -25,6 +25,15 @@ struct ReadReport {
 Trace read_trace(const std::string& path, ReadReport* report = nullptr,
                  const std::function<void(std::uint64_t)>& progress = {});
 
+// A trace that need not fit in memory: a .swt file whose pages are mapped, and can be given back.
+struct MappedTrace {
+  Trace trace;
+  std::function<void()> forget_pages;  // takes the file's pages out of the resident set; never empty
+};
+// Checks everything that read_trace checks, with one byte of memory per storage. Throws as read_trace, and
+// Error(input) for another format (says how to convert it).
+MappedTrace map_trace(const std::string& path);
+
 // Parses schema v1 text already in memory; `name` is used in messages.
 Trace parse_jsonl(std::string_view text, const std::string& name, ReadReport* report = nullptr);
 // Schema v1 text. Signatures that no operator uses are left out; the others are numbered by first use.

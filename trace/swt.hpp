@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <functional>
 #include <span>
 #include <string>
 
@@ -18,6 +19,10 @@ void write_swt(const Trace& trace, const std::string& path, bool file_backed = f
 // checksums and every rule of TraceBuilder, so that nothing in the file can make later code misbehave.
 // Throws Error(input) with section and byte. The file must not be changed in place while it is in use.
 Trace read_swt(const std::string& path);
+
+// The same for a file that need not fit in memory. `forget_pages` (set by the call) takes the file's pages
+// out of the resident set; they come back when they are looked at. Checking keeps one byte per storage.
+Trace map_swt(const std::string& path, std::function<void()>& forget_pages);
 
 // The same from memory (copied); `name` is used in messages.
 Trace parse_swt(std::span<const std::byte> file, const std::string& name);

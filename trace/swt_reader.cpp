@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <functional>
 #include <memory>
 #include <new>
 
@@ -23,8 +24,10 @@ using swt::SectionEntry;
 
 class Loader {
  public:
-  Loader(std::span<const std::byte> file, std::shared_ptr<const void> keep_alive, const std::string& name)
-      : file_(file), keep_alive_(std::move(keep_alive)), name_(name) {}
+  // `passed` (may be empty) is called after each stretch of a few MB that was looked at.
+  Loader(std::span<const std::byte> file, std::shared_ptr<const void> keep_alive, const std::string& name,
+         std::function<void()> passed = {})
+      : file_(file), keep_alive_(std::move(keep_alive)), name_(name), passed_(std::move(passed)) {}
 
   Trace run() {
     check_header();
@@ -39,7 +42,7 @@ class Loader {
     assign(Section::name_chars, chars);
     assign(Section::header_offsets, header_offsets);
     assign(Section::header_chars, header_chars);
-    swt::validate(t, {offsets, chars, header_offsets, header_chars}, entries_, name_);
+    swt::validate(t, {offsets, chars, header_offsets, header_chars}, entries_, name_, passed_);
     return t;
   }
 
@@ -104,7 +107,7 @@ class Loader {
       if (e.bytes > file_.size() - expected || e.count > e.bytes || e.count * e.element_bytes != e.bytes)
         fail(at, section + ": " + std::to_string(e.count) + " elements in " + std::to_string(e.bytes) +
                      " B do not fit the file");
-      if (XXH3_64bits(file_.data() + e.offset, e.bytes) != e.checksum)
+      if (checksum_of(e) != e.checksum)
         fail(e.offset, section + " does not match its checksum: the file is damaged");
       const std::uint64_t end = e.offset + e.bytes;
       expected = swt::aligned(end);
@@ -112,6 +115,21 @@ class Loader {
       zeros(end, expected);
     }
     if (expected != file_.size()) fail(expected, "nothing may follow the last section");
+  }
+
+  std::uint64_t checksum_of(const SectionEntry& e) const {
+    if (!passed_) return XXH3_64bits(file_.data() + e.offset, e.bytes);
+    XXH3_state_t* state = XXH3_createState();
+    XXH3_64bits_reset(state);
+    for (std::uint64_t at = 0; at < e.bytes;) {
+      const std::uint64_t part = std::min<std::uint64_t>(e.bytes - at, std::uint64_t{8} << 20);
+      XXH3_64bits_update(state, file_.data() + e.offset + at, part);
+      at += part;
+      passed_();
+    }
+    const std::uint64_t checksum = XXH3_64bits_digest(state);
+    XXH3_freeState(state);
+    return checksum;
   }
 
   void zeros(std::uint64_t first, std::uint64_t end) const {
@@ -132,6 +150,7 @@ class Loader {
   std::span<const std::byte> file_;
   std::shared_ptr<const void> keep_alive_;
   const std::string& name_;
+  const std::function<void()> passed_;
   swt::Header header_{};
   swt::SectionTable entries_{};
 };
@@ -151,7 +170,14 @@ Trace parse_swt(std::span<const std::byte> file, const std::string& name) {
   return Loader({static_cast<const std::byte*>(memory), file.size()}, owner, name).run();
 }
 
-Trace read_swt(const std::string& path) {
+namespace {
+
+struct Mapping {
+  std::span<const std::byte> file;
+  std::shared_ptr<const void> owner;
+};
+
+Mapping map_file(const std::string& path, int flags) {
   const auto fail = [&](const char* what) {
     throw Error(ErrorKind::input, path + ": " + what + ": " + std::strerror(errno));
   };
@@ -161,16 +187,35 @@ Trace read_swt(const std::string& path) {
   void* memory = MAP_FAILED;
   const bool known = ::fstat(file, &status) == 0;
   const auto size = static_cast<std::size_t>(known ? status.st_size : 0);
-  // Every byte is read once for its checksum anyway, so the pages may as well be mapped at once.
-  if (size > 0) memory = ::mmap(nullptr, size, PROT_READ, MAP_PRIVATE | MAP_POPULATE, file, 0);
+  if (size > 0) memory = ::mmap(nullptr, size, PROT_READ, flags, file, 0);
   const int reason = errno;
   ::close(file);
   errno = reason;
   if (!known) fail("cannot read");
   if (size == 0) throw Error(ErrorKind::input, path + ": is empty");
   if (memory == MAP_FAILED) fail("cannot map");
-  const std::shared_ptr<const void> owner(memory, [size](void* p) { ::munmap(p, size); });
-  return Loader({static_cast<const std::byte*>(memory), size}, owner, path).run();
+  return {{static_cast<const std::byte*>(memory), size},
+          std::shared_ptr<const void>(memory, [size](void* p) { ::munmap(p, size); })};
+}
+
+}  // namespace
+
+Trace read_swt(const std::string& path) {
+  // Every byte is read once for its checksum anyway, so the pages may as well be mapped at once.
+  Mapping mapping = map_file(path, MAP_PRIVATE | MAP_POPULATE);
+  return Loader(mapping.file, std::move(mapping.owner), path).run();
+}
+
+Trace map_swt(const std::string& path, std::function<void()>& forget_pages) {
+  Mapping mapping = map_file(path, MAP_PRIVATE);
+  // Weak: who only wants to forget pages must not keep the file mapped.
+  forget_pages = [file = mapping.file, owner = std::weak_ptr<const void>(mapping.owner)] {
+    const auto alive = owner.lock();
+    if (!alive) return;
+    // A read-only mapping has no pages of its own: this drops page-table entries and nothing else.
+    ::madvise(const_cast<std::byte*>(file.data()), file.size(), MADV_DONTNEED);
+  };
+  return Loader(mapping.file, std::move(mapping.owner), path, forget_pages).run();
 }
 
 }  // namespace swaplab

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 #include <limits>
+#include <unordered_map>
 #include <unordered_set>
 #include <vector>
 
@@ -16,10 +17,13 @@ namespace {
 
 enum Life : std::uint8_t { unborn, pending, live, dead };
 
+constexpr std::size_t kStretch = std::size_t{1} << 20;  // rows between two calls of `passed`
+
 class Validator {
  public:
-  Validator(Trace& trace, const TextColumns& text, const SectionTable& table, const std::string& name)
-      : t_(trace), text_(text), table_(table), name_(name) {}
+  Validator(Trace& trace, const TextColumns& text, const SectionTable& table, const std::string& name,
+            const std::function<void()>& passed)
+      : t_(trace), text_(text), table_(table), name_(name), passed_(passed) {}
 
   void run() {
     shapes();
@@ -40,6 +44,14 @@ class Validator {
                                       std::to_string(table_[i].offset + row * table_[i].element_bytes) +
                                       ": section '" + std::string(kSections[i].name) + "', row " +
                                       std::to_string(row) + ": " + what);
+  }
+  // Calls work(first, end) for stretches of `rows` rows.
+  template <class Work>
+  void stretches(std::size_t rows, const Work& work) const {
+    for (std::size_t first = 0; first < rows; first += kStretch) {
+      work(first, std::min(first + kStretch, rows));
+      if (passed_) passed_();
+    }
   }
   void expect_count(Section section, std::uint64_t expected) const {
     const std::uint64_t count = table_[static_cast<std::size_t>(section)].count;
@@ -80,8 +92,9 @@ class Validator {
   void offsets(Section section, const Column<T>& begin, std::uint64_t elements) const {
     if (begin[0] != 0) fail(section, 0, "offsets must start at 0");
     std::uint8_t falls = 0;
-    for (std::size_t i = 1; i < begin.size(); ++i)
-      falls |= static_cast<std::uint8_t>(begin[i] < begin[i - 1]);
+    stretches(begin.size() - 1, [&](std::size_t first, std::size_t end) {
+      for (std::size_t i = first; i < end; ++i) falls |= static_cast<std::uint8_t>(begin[i + 1] < begin[i]);
+    });
     if (falls != 0) {
       for (std::size_t i = 1; i < begin.size(); ++i) {
         if (begin[i] < begin[i - 1]) fail(section, i, "offsets must not fall");
@@ -98,7 +111,9 @@ class Validator {
   template <class T, class Good>
   void all(Section section, const Column<T>& column, const Good& good, const char* expected) const {
     std::uint8_t bad = 0;
-    for (const T& value : column) bad |= static_cast<std::uint8_t>(!good(value));
+    stretches(column.size(), [&](std::size_t first, std::size_t end) {
+      for (const T& value : column.span(first, end)) bad |= static_cast<std::uint8_t>(!good(value));
+    });
     if (bad == 0) return;
     for (std::size_t i = 0; i < column.size(); ++i) {
       if (!good(column[i])) fail(section, i, expected);
@@ -230,11 +245,13 @@ class Validator {
 
   // Through the file's spelling of the rows: a byte that is no bool must not be read as one.
   void rows_of_events() const {
-    for (std::size_t i = 0; i < t_.events.size(); ++i) {
-      const auto e = raw<EventRow>(t_.events, i);
-      if (e.kind > static_cast<std::uint8_t>(EventKind::memory)) fail(Section::events, i, "unknown kind");
-      if ((e.zero[0] | e.zero[1] | e.zero[2]) != 0) fail(Section::events, i, "padding must be zero");
-    }
+    stretches(t_.events.size(), [&](std::size_t first, std::size_t end) {
+      for (std::size_t i = first; i < end; ++i) {
+        const auto e = raw<EventRow>(t_.events, i);
+        if (e.kind > static_cast<std::uint8_t>(EventKind::memory)) fail(Section::events, i, "unknown kind");
+        if ((e.zero[0] | e.zero[1] | e.zero[2]) != 0) fail(Section::events, i, "padding must be zero");
+      }
+    });
     for (std::size_t i = 0; i < t_.marks.size(); ++i) {
       const auto m = raw<MarkRow>(t_.marks, i);
       if (m.kind > static_cast<std::uint8_t>(MarkKind::other)) fail(Section::marks, i, "unknown kind");
@@ -276,13 +293,14 @@ class Validator {
   // Program order, by the rules of TraceBuilder.
   void replay() {
     life_.assign(t_.storages.size(), unborn);
-    if (!t_.resizes.empty()) current_.assign(t_.storages.bytes.begin(), t_.storages.bytes.end());
     const auto ops = static_cast<std::uint32_t>(t_.ops.size());
-    for (std::uint32_t gap = 0; gap <= ops; ++gap) {
-      const std::uint32_t end = t_.gap_begin[gap + 1];
-      for (std::uint32_t e = t_.gap_begin[gap]; e < end; ++e) event(t_.events[e], e, gap);
-      if (gap < ops) op(gap);
-    }
+    stretches(std::size_t{ops} + 1, [&](std::size_t first, std::size_t last) {
+      for (auto gap = static_cast<std::uint32_t>(first); gap < last; ++gap) {
+        const std::uint32_t end = t_.gap_begin[gap + 1];
+        for (std::uint32_t e = t_.gap_begin[gap]; e < end; ++e) event(t_.events[e], e, gap);
+        if (gap < ops) op(gap);
+      }
+    });
     if (pending_ != 0)
       fail(Section::events, t_.events.size() - 1, "a storage is allocated for an operator that never comes");
   }
@@ -312,17 +330,16 @@ class Validator {
         if (t_.storages.death_gap[arg] != gap)
           fail(Section::storage_death, arg, "expected gap " + std::to_string(gap));
         life_[arg] = dead;
-        live_ -= current_.empty() ? t_.storages.bytes[arg] : current_[arg];
+        live_ -= size_now(arg);
         break;
       case EventKind::resize: {
         in_order(arg, resizes_, t_.resizes.size(), e);
         const Resize& r = t_.resizes[arg];
         alive(r.storage, Section::resizes, arg);
-        if (current_[index(r.storage)] != r.from)
-          fail(Section::resizes, arg,
-               "the storage has " + std::to_string(current_[index(r.storage)].value) + " B");
+        const Bytes now = size_now(index(r.storage));
+        if (now != r.from) fail(Section::resizes, arg, "the storage has " + std::to_string(now.value) + " B");
         grow(r.to - r.from, e);
-        current_[index(r.storage)] = r.to;
+        resized_[index(r.storage)] = r.to;
         break;
       }
       case EventKind::mark: {
@@ -346,6 +363,13 @@ class Validator {
         in_order(arg, memory_, t_.memory_events.size(), e);
         break;
     }
+  }
+
+  Bytes size_now(std::uint32_t storage) const {
+    if (!resized_.empty()) {
+      if (const auto it = resized_.find(storage); it != resized_.end()) return it->second;
+    }
+    return t_.storages.bytes[storage];
   }
 
   // Rows are used once each, in order.
@@ -393,13 +417,13 @@ class Validator {
     const bool wide =
         std::uint64_t{end - first} * inputs.size() > 4096;  // a long row must not cost its square
     if (wide) {
-      if (read_by_.empty()) read_by_.assign(life_.size(), 0);
-      for (const StorageId s : inputs) read_by_[index(s)] = i + 1;
+      sorted_.assign(inputs.begin(), inputs.end());
+      std::sort(sorted_.begin(), sorted_.end());
     }
     for (std::uint32_t r = first; r < end; ++r) {
       const StorageId s = t_.ops.written[r];
-      const bool found =
-          wide ? read_by_[index(s)] == i + 1 : std::find(inputs.begin(), inputs.end(), s) != inputs.end();
+      const bool found = wide ? std::binary_search(sorted_.begin(), sorted_.end(), s)
+                              : std::find(inputs.begin(), inputs.end(), s) != inputs.end();
       if (!found)
         fail(Section::op_written, r,
              "operator " + std::to_string(i) + " writes storage " + std::to_string(index(s)) +
@@ -439,19 +463,21 @@ class Validator {
   const TextColumns& text_;
   const SectionTable& table_;
   const std::string& name_;
+  const std::function<void()>& passed_;
   JsonTexts json_;
   IterationMarks iterations_;
   std::vector<std::uint8_t> life_;
-  std::vector<Bytes> current_;          // sizes after resizes; empty when there are none
-  std::vector<std::uint32_t> read_by_;  // operator + 1 that last had it among its inputs
+  std::unordered_map<std::uint32_t, Bytes> resized_;  // sizes after resizes
+  std::vector<StorageId> sorted_;                     // inputs of an operator with many
   std::uint32_t born_ = 0, pending_ = 0, marks_ = 0, resizes_ = 0, saved_ = 0, memory_ = 0;
   Bytes live_, peak_;
 };
 
 }  // namespace
 
-void validate(Trace& trace, const TextColumns& text, const SectionTable& table, const std::string& name) {
-  Validator(trace, text, table, name).run();
+void validate(Trace& trace, const TextColumns& text, const SectionTable& table, const std::string& name,
+              const std::function<void()>& passed) {
+  Validator(trace, text, table, name, passed).run();
 }
 
 }  // namespace swaplab::swt

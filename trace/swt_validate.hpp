@@ -2,6 +2,7 @@
 #pragma once
 
 #include <array>
+#include <functional>
 #include <string>
 
 #include "trace/model.hpp"
@@ -22,6 +23,8 @@ struct TextColumns {
 // Checks every column of `trace` (read from untrusted bytes) against the rules of TraceBuilder and the
 // canonical form that it produces, then fills in names, header and iterations. Nothing is dereferenced
 // before it was found to be in range. Throws Error(input) "<name>: byte B: section 'S', row R: ...".
-void validate(Trace& trace, const TextColumns& text, const SectionTable& table, const std::string& name);
+// `passed` (may be empty) is called after each stretch of a few MB.
+void validate(Trace& trace, const TextColumns& text, const SectionTable& table, const std::string& name,
+              const std::function<void()>& passed = {});
 
 }  // namespace swaplab::swt

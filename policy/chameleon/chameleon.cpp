@@ -131,7 +131,7 @@ class Chameleon final : public Policy, private SwapObserver {
     profiler_.op(step_.type(), step_.micro_batch(), token_, active);
     for (const Access& access : operands) {
       const Bytes bytes = view.size(access.slot);
-      profiler_.tensor(access.slot, bytes, view.storage_class(access.slot));
+      profiler_.tensor(access.slot, view.birth_rank(access.slot), bytes, view.storage_class(access.slot));
       // Not there: it comes back on demand, after this operator's bytes were counted.
       if (view.residency(access.slot) == Residency::host) {
         profiler_.returning(profiler_.op_count(), access.slot, bytes);

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "policy/chameleon/profiler.hpp"
+
 namespace swaplab::chameleon {
 namespace {
 
@@ -65,7 +67,7 @@ void PlanRunner::load(const SwapPlan& plan, const IterationProfile& p, const Gen
                         s.out_stage,
                         s.in_stage,
                         s.free_stage,
-                        s.optimizer ? Slot{static_cast<std::uint32_t>(p.storages[s.tensor].id)} : kNoSlot,
+                        s.optimizer ? slot_of(p.storages[s.tensor]) : kNoSlot,
                         false});
   }
   const std::vector<std::uint8_t> frequent = frequent_operators(tokens);

@@ -36,7 +36,7 @@ class PlanRunner {
  public:
   explicit PlanRunner(RunnerParams params) : params_(params) {}
 
-  // Takes over a plan made from `profile`, whose storage ids are slots. `tokens`: its operators. Tensors that
+  // Takes over a plan made from `profile`, made by DetailedProfiler. `tokens`: its operators. Tensors that
   // outlive the iteration (optimizer state) are known by slot.
   void load(const SwapPlan& plan, const IterationProfile& profile, const GeneratorParams& generator,
             std::span<const std::uint32_t> tokens);

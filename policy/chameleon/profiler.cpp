@@ -16,7 +16,7 @@ void DetailedProfiler::begin_iteration() {
   ++epoch_;
 }
 
-std::uint32_t DetailedProfiler::row(Slot slot, Bytes bytes, StorageClass cls) {
+std::uint32_t DetailedProfiler::row(Slot slot, std::uint32_t birth_rank, Bytes bytes, StorageClass cls) {
   const std::uint32_t s = index(slot);
   if (s >= row_of_.size()) {
     row_of_.resize(s + 1, 0);
@@ -25,7 +25,8 @@ std::uint32_t DetailedProfiler::row(Slot slot, Bytes bytes, StorageClass cls) {
   if (row_epoch_[s] != epoch_) {
     row_epoch_[s] = epoch_;
     row_of_[s] = static_cast<std::uint32_t>(profile_.storages.size());
-    profile_.storages.push_back({static_cast<std::int64_t>(s), bytes, tensor_kind_of(cls)});
+    profile_.storages.push_back(
+        {static_cast<std::int64_t>(birth_rank) << 32 | s, bytes, tensor_kind_of(cls)});
   }
   return row_of_[s];
 }

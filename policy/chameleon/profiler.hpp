@@ -56,6 +56,11 @@ class StepTracker {
   bool backward_seen_ = false, started_ = false;
 };
 
+// Slot of a storage in a profile that DetailedProfiler made.
+constexpr Slot slot_of(const ProfiledTensor& storage) {
+  return Slot{static_cast<std::uint32_t>(storage.id & 0xffffffff)};
+}
+
 class DetailedProfiler {
  public:
   void begin_iteration();
@@ -66,9 +71,9 @@ class DetailedProfiler {
     profile_.active.push_back(active);
     profile_.tensor_begin.push_back(static_cast<std::uint32_t>(profile_.tensors.size()));
   }
-  // An operand of the newest operator.
-  void tensor(Slot slot, Bytes bytes, StorageClass cls) {
-    profile_.tensors.push_back(row(slot, bytes, cls));
+  // An operand of the newest operator. `birth_rank`: View::birth_rank.
+  void tensor(Slot slot, std::uint32_t birth_rank, Bytes bytes, StorageClass cls) {
+    profile_.tensors.push_back(row(slot, birth_rank, bytes, cls));
     ++profile_.tensor_begin.back();
   }
   // Copies are recorded where the bytes move in the allocator's count, so that active plus hidden bytes are
@@ -81,11 +86,12 @@ class DetailedProfiler {
   void returning(std::uint32_t op, Slot slot, Bytes bytes);
 
   std::uint32_t op_count() const { return profile_.op_count(); }
-  // Closes the iteration. Storage ids are slots. `names`: text per token - 1.
+  // Closes the iteration. A storage's id is its birth rank, which orders them, in the upper 32 bits and its
+  // slot in the lower (slot_of). `names`: text per token - 1.
   IterationProfile finish(Nanos duration, bool step_out_of_memory, std::vector<std::string> names);
 
  private:
-  std::uint32_t row(Slot slot, Bytes bytes, StorageClass cls);
+  std::uint32_t row(Slot slot, std::uint32_t birth_rank, Bytes bytes, StorageClass cls);
   struct Leaving {
     Slot slot;
     bool out_of_memory;

@@ -144,7 +144,8 @@ class StaticPlan final : public Policy {
     const std::uint32_t token = tokens_.token(view.op_name(op));
     profiler_.op(step_.type(), step_.micro_batch(), token, active);
     for (const Access& access : operands) {
-      profiler_.tensor(access.slot, view.size(access.slot), view.storage_class(access.slot));
+      profiler_.tensor(access.slot, view.birth_rank(access.slot), view.size(access.slot),
+                       view.storage_class(access.slot));
       // Not there: it comes back on demand, after this operator's bytes were counted.
       if (view.residency(access.slot) == Residency::host) {
         profiler_.returning(profiler_.op_count(), access.slot, view.size(access.slot));

@@ -178,7 +178,8 @@ void bench_profiler_detailed(benchmark::State& state) {
     for (std::size_t op = 0; op < s.name.size(); ++op) {
       profiler.op(p.type[op], p.micro_batch[op], table.token(s.name[op]), p.active[op]);
       for (std::size_t i = 0; i < Stream::kOperands; ++i) {
-        profiler.tensor(s.operands[op * Stream::kOperands + i], Bytes{1 << 20}, StorageClass::unknown);
+        const Slot slot = s.operands[op * Stream::kOperands + i];
+        profiler.tensor(slot, index(slot), Bytes{1 << 20}, StorageClass::unknown);
       }
     }
     const IterationProfile out = profiler.finish(p.duration, false, p.names);

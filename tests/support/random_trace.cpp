@@ -82,7 +82,9 @@ class Maker {
   }
 
   std::int64_t amount() {
-    return random_.one_in(4) ? -1 : static_cast<std::int64_t>(random_.next() >> random_.below(60) >> 1);
+    if (random_.one_in(4)) return -1;
+    const auto drawn = static_cast<std::int64_t>(random_.next() >> random_.below(60) >> 1);
+    return options_.huge ? drawn : drawn & 0xfffffffff;
   }
 
   void signatures() {
@@ -109,7 +111,8 @@ class Maker {
   std::int64_t size() {
     const std::uint64_t kind = random_.below(12);
     if (kind == 0) return 0;
-    if (kind == 1) return (std::int64_t{1} << 53) + 1 + static_cast<std::int64_t>(random_.below(1000));
+    if (kind == 1 && options_.huge)
+      return (std::int64_t{1} << 53) + 1 + static_cast<std::int64_t>(random_.below(1000));
     return static_cast<std::int64_t>(1 + random_.below(std::uint64_t{1} << (1 + random_.below(34))));
   }
 
@@ -156,7 +159,10 @@ class Maker {
     o.stream = static_cast<std::uint16_t>(random_.one_in(4) ? random_.below(kMaxStreams) : 0);
     o.sync = random_.one_in(8) ? static_cast<SyncKind>(random_.below(5)) : SyncKind::none;
     if (!random_.one_in(3)) o.device_time = Nanos{static_cast<std::int64_t>(random_.below(1000000))};
-    if (random_.one_in(2)) o.host_time = Nanos{static_cast<std::int64_t>(random_.next() >> 1)};
+    if (random_.one_in(2)) {
+      const auto drawn = static_cast<std::int64_t>(random_.next() >> 1);
+      o.host_time = Nanos{options_.huge ? drawn : drawn & 0xfffff};
+    }
     if (random_.one_in(9)) o.host_gap = Nanos{0};
     o.in = in;
     o.out = out;

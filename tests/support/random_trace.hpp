@@ -12,6 +12,7 @@ struct RandomTraceOptions {
   std::uint32_t ops_per_iteration = 24;  // at most; at least 1
   bool steady = false;                 // every iteration alike and consuming what the one before left behind
   const char* spool_folder = nullptr;  // build in temporary files there
+  bool huge = true;                    // some storages beyond 2^53 B, times, FLOP and byte counts up to 2^63
   bool odd_text = true;                // quotes, escapes and non-ASCII in names, header and JSON texts
 };
 
