@@ -46,7 +46,7 @@ class Hardware {
   virtual std::unique_ptr<Accelerator> open(const AcceleratorOptions& options) = 0;
   virtual std::unique_ptr<ProbeDevice> open_probe() = 0;
   // Address space for segments, in percent of the budget: where it takes memory, as little as will do.
-  virtual std::int64_t reserve_percent() const = 0;
+  virtual std::int64_t reserve_percent(MemoryMode memory) const = 0;
 };
 
 // Throws NoDevice, or Error(usage) for a name that means nothing.

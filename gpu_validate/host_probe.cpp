@@ -288,7 +288,7 @@ class HostHardware final : public Hardware {
     return open_host_accelerator(options);
   }
   std::unique_ptr<ProbeDevice> open_probe() override { return std::make_unique<HostProbe>(); }
-  std::int64_t reserve_percent() const override { return 400; }
+  std::int64_t reserve_percent(MemoryMode) const override { return 400; }
 
  private:
   AcceleratorInfo info_;

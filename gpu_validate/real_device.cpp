@@ -33,6 +33,8 @@ RealDevice::RealDevice(const Program& program, const Machine& machine, Accelerat
     throw Error(ErrorKind::usage, "bytes can be scaled by 1, 1/2, 1/4, ... 1/64, not by 1/" +
                                       std::to_string(options.bytes_divisor));
   }
+  if (options.memory == MemoryMode::vmm && options.bytes_divisor != 1)
+    throw Error(ErrorKind::usage, "mapped memory comes in whole pages: --memory vmm needs --bytes-scale 1");
   if (options.time_scale <= 0) throw Error(ErrorKind::usage, "the time scale must be above 0");
   std::vector<std::uint8_t> seen(program.slot_count());
   for (const Access& access : program.accesses) {
@@ -269,10 +271,11 @@ void RealDevice::check_extent(std::uint64_t address, std::uint64_t size) const {
                                     " B of device memory: freed segments left holes; use --memory vmm");
 }
 
-void RealDevice::memory_mapped(std::uint64_t address, std::uint64_t size) {
+void RealDevice::memory_mapped(std::uint64_t address, std::uint64_t size, std::uint64_t piece) {
   if (options_.memory == MemoryMode::stream_ordered) return;
   check_extent(address, size);
-  accelerator_.map(real_address(address), real_extent(size));
+  for (std::uint64_t at = 0; at < size; at += piece)
+    accelerator_.map(real_address(address + at), real_extent(std::min(piece, size - at)));
 }
 
 void RealDevice::memory_unmapped(std::uint64_t address, std::uint64_t size) {

@@ -67,7 +67,7 @@ class RealDevice {
   void bytes_given(Slot slot);
   void host_block_taken(Slot slot);
   void host_block_given(Slot slot);
-  void memory_mapped(std::uint64_t address, std::uint64_t size);
+  void memory_mapped(std::uint64_t address, std::uint64_t size, std::uint64_t piece);
   void memory_unmapped(std::uint64_t address, std::uint64_t size);
   void attach(std::vector<ScheduleEntry>* log) { log_ = log; }
   void end_iteration();

@@ -122,7 +122,7 @@ class DriverBackend {
     if (used_ + size > capacity_) return 0;
     used_ += size;
     const std::uint64_t address = segments_.place(size);
-    device_.memory_mapped(address, size);
+    device_.memory_mapped(address, size, size);
     return address;
   }
   void device_free(std::uint64_t address, std::uint64_t size, std::uint32_t) {
@@ -141,7 +141,7 @@ class DriverBackend {
     device_.host_spend(costs_.map_page * static_cast<std::int64_t>(size / page));
     if (used_ + size > capacity_) return false;
     used_ += size;
-    device_.memory_mapped(address, size);
+    device_.memory_mapped(address, size, page);
     return true;
   }
   void unmap(std::uint64_t address, std::uint64_t size, std::uint64_t page, std::uint32_t) {

@@ -92,8 +92,8 @@ class VirtualDevice {
   void bytes_given(Slot) {}
   void host_block_taken(Slot) {}
   void host_block_given(Slot) {}
-  // Memory below the allocator: segments, and pages of expandable ones.
-  void memory_mapped(std::uint64_t /*address*/, std::uint64_t /*size*/) {}
+  // Memory below the allocator: segments, and pages of expandable ones, in pieces that can go one by one.
+  void memory_mapped(std::uint64_t /*address*/, std::uint64_t /*size*/, std::uint64_t /*piece*/) {}
   void memory_unmapped(std::uint64_t /*address*/, std::uint64_t /*size*/) {}
 
   // ---- accounting

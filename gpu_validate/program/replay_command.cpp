@@ -284,7 +284,7 @@ class ReplayRun {
     settings.device = request_.device;
     settings.device.bytes_divisor = cell.bytes_divisor;
     settings.device.interrupted = &interrupted_;
-    settings.reserve_percent = hardware_.reserve_percent();
+    settings.reserve_percent = hardware_.reserve_percent(request_.device.memory);
     const auto policy = spec.factory->make(spec.values);
     Replay replay =
         replay_program(traces_[of_[i].first]->program, request_.machine, *policy, settings,
