@@ -22,7 +22,7 @@ std::string share(std::uint64_t part, std::uint64_t whole) {
 std::string explanation(const SnapshotTruth& truth) {
   std::string text;
   for (const std::string& reason : truth.reasons) text += (text.empty() ? "" : "; ") + reason;
-  if (!truth.complete || truth.first_difference.empty()) return text.empty() ? "complete history" : text;
+  if (truth.first_difference.empty()) return text.empty() ? "complete history" : text;
   return (text.empty() ? "" : text + "; ") + truth.first_difference;
 }
 
@@ -37,8 +37,9 @@ int allocator_snapshot_command(const Arguments& arguments) {
     std::cout
         << "swaplab allocator snapshot FILE... [--json]\n\n"
            "Replays the requests of CUDA memory snapshots through the caching allocator and counts where it\n"
-           "agrees with PyTorch: segments by order and size, blocks by segment and offset. Histories that\n"
-           "start late agree only in part, because the cache they start from is unknown.\n"
+           "agrees with PyTorch: segments by order and size, blocks by segment and offset. A history that\n"
+           "starts late is replayed from the segments and blocks that it started with, rebuilt from the\n"
+           "block map at the dump by undoing the history.\n"
            "\nexample:\n  swaplab allocator snapshot snapshot.pickle\n\n"
         << options;
     return kExitOk;
@@ -60,6 +61,10 @@ int allocator_snapshot_command(const Arguments& arguments) {
       j["file"] = file;
       j["device"] = t.device;
       j["complete_history"] = t.complete;
+      j["start_rebuilt"] = t.rebuilt;
+      j["start_segments"] = t.start_segments;
+      j["start_blocks"] = t.start_blocks;
+      j["start_bytes"] = t.start_bytes;
       j["agrees"] = t.agrees();
       j["allocations"] = t.allocations;
       j["segments"] = t.segments;

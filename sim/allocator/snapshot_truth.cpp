@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "sim/allocator/caching_allocator.hpp"
+#include "sim/allocator/snapshot_start.hpp"
 
 namespace swaplab {
 namespace {
@@ -64,11 +65,15 @@ static_assert(AllocatorBackend<RecordedDevice>);
 
 class Replay {
  public:
-  Replay(const TorchSnapshot& snapshot, std::size_t device)
+  Replay(const TorchSnapshot& snapshot, std::size_t device, const SnapshotStart& start)
       : events_(snapshot.devices[device]),
         allocator_(device_, parse_alloc_conf(snapshot.conf), Combinations::as_pytorch) {
     truth_.device = static_cast<std::int64_t>(device);
+    unknown_start_ = start.unknown;
+    assumed_extents_ = start.assumed_extents;
+    if (start.unknown.empty() && !start.segments.empty()) rebuild(start);
   }
+  bool start_could_not_be_rebuilt() const { return rebuild_failed_; }
 
   SnapshotTruth run() {
     for (const SnapshotEvent& e : events_) {
@@ -99,12 +104,54 @@ class Replay {
       }
       sweeping_ = false;
     }
-    truth_.segments_agree = device_.agreed;
+    truth_.segments_agree = device_.agreed - agreed_at_start_;
     explain();
     return truth_;
   }
 
  private:
+  // Brings the allocator into the state of the start by ordinary requests: each segment is made whole, then
+  // cut from its beginning while nothing else is free; what was free is given back at the end.
+  void rebuild(const SnapshotStart& start) {
+    std::vector<BlockId> spaces;
+    for (const StartSegment& segment : start.segments) {
+      const std::uint32_t on = stream(segment.stream);
+      rebuild_failed_ |= on >= kMaxAllocatorStreams;
+      if (rebuild_failed_) return;
+      device_.expect({segment.address, segment.bytes});
+      allocator_.free(request(segment.large ? segment.bytes : kMinBlockSize, on, segment.address));
+      if (!device_.take_expected().empty() || rebuild_failed_) {
+        rebuild_failed_ = true;
+        return;
+      }
+      for (const StartRegion& region : segment.regions) {
+        const std::uint64_t most = segment.large ? region.bytes : kSmallSize;
+        for (std::uint64_t at = 0; at < region.bytes; at += most) {
+          const BlockId block = request(std::min(most, region.bytes - at), on, region.address + at);
+          if (rebuild_failed_) return;
+          if (region.live) {
+            live_[region.address] = block;
+          } else {
+            spaces.push_back(block);
+          }
+        }
+      }
+      theirs_[segment.address] = segment.bytes;
+    }
+    for (const BlockId space : spaces) allocator_.free(space);
+    device_.made_otherwise.clear();
+    agreed_at_start_ = device_.agreed;
+    truth_.rebuilt = true;
+    truth_.start_segments = start.segments.size();
+    truth_.start_blocks = start.live_blocks;
+    truth_.start_bytes = start.live_bytes;
+  }
+  BlockId request(std::uint64_t bytes, std::uint32_t on, std::uint64_t address) {
+    const AllocResult result = allocator_.alloc(Bytes{static_cast<std::int64_t>(bytes)}, on);
+    rebuild_failed_ |= result.status != AllocStatus::ok || result.address != address;
+    return result.block;
+  }
+
   std::uint32_t stream(std::uint64_t handle) {
     return streams_.try_emplace(handle, static_cast<std::uint32_t>(streams_.size())).first->second;
   }
@@ -155,22 +202,28 @@ class Replay {
   }
 
   void explain() {
-    truth_.complete =
-        truth_.unmatched_frees == 0 && truth_.placed == truth_.allocations && truth_.allocations != 0;
+    truth_.complete = !truth_.rebuilt && truth_.unmatched_frees == 0 && truth_.placed == truth_.allocations &&
+                      truth_.allocations != 0;
     const auto reason = [&](const std::string& text) { truth_.reasons.push_back(text); };
-    if (truth_.segments == 0 && truth_.allocations != 0)
-      reason(
-          "the history starts late: no segment is made in it, so the cache was warm and offsets cannot be "
-          "told");
-    if (truth_.segments != 0 && truth_.placed < truth_.allocations)
-      reason("the history starts late: " + std::to_string(truth_.allocations - truth_.placed) +
-             " allocations lie in segments from before it");
-    if (truth_.unmatched_frees != 0)
-      reason(std::to_string(truth_.unmatched_frees) + " frees of blocks from before the history");
+    const bool late = !truth_.complete && !truth_.rebuilt && truth_.allocations != 0;
+    if (truth_.rebuilt)
+      reason("starts late, from " + std::to_string(truth_.start_segments) + " segments with " +
+             std::to_string(truth_.start_blocks) + " blocks, rebuilt from the block map");
+    if (late)
+      reason("starts late, and what it starts from cannot be told (" +
+             (unknown_start_.empty() ? std::string("its segments are not PyTorch's sizes") : unknown_start_) +
+             "): " + std::to_string(truth_.allocations - truth_.placed) +
+             " allocations lie in segments from before it, " + std::to_string(truth_.unmatched_frees) +
+             " frees are of blocks from before it");
     if (maps_ != 0) reason("expandable segments: " + std::to_string(maps_) + " map events are not compared");
     if (streams_.size() > kMaxAllocatorStreams) reason("more streams than the allocator models");
     if (truth_.allocations == 0) reason("the history holds no allocation");
-    if (truth_.reasons.empty() && !truth_.agrees())
+    if (truth_.agrees() || truth_.allocations == 0) return;
+    if (truth_.rebuilt && assumed_extents_ != 0)
+      reason("the lengths of " + std::to_string(assumed_extents_) +
+             " blocks at the start are assumed: the file has their requests only, and PyTorch does not split "
+             "off 1 MiB or less");
+    else if (!late && maps_ == 0)
       reason("a rule differs, or PyTorch's version does: see the first difference");
   }
 
@@ -181,8 +234,9 @@ class Replay {
   std::map<std::uint64_t, std::uint64_t> theirs_;  // live segments of the history: address, bytes
   std::unordered_map<std::uint64_t, BlockId> live_;
   std::unordered_map<std::uint64_t, std::uint32_t> streams_;
-  std::uint64_t maps_ = 0;
-  bool sweeping_ = false;
+  std::string unknown_start_;
+  std::uint64_t maps_ = 0, agreed_at_start_ = 0, assumed_extents_ = 0;
+  bool sweeping_ = false, rebuild_failed_ = false;
 };
 
 }  // namespace
@@ -190,7 +244,12 @@ class Replay {
 std::vector<SnapshotTruth> compare_with_snapshot(const TorchSnapshot& snapshot) {
   std::vector<SnapshotTruth> all;
   for (std::size_t d = 0; d < snapshot.devices.size(); ++d) {
-    if (!snapshot.devices[d].empty()) all.push_back(Replay(snapshot, d).run());
+    if (snapshot.devices[d].empty()) continue;
+    const SnapshotStart start = state_at_start(snapshot, d);
+    Replay replay(snapshot, d, start);
+    // A start that ordinary requests do not reach leaves an allocator of no use: without it, then.
+    all.push_back(replay.start_could_not_be_rebuilt() ? Replay(snapshot, d, SnapshotStart{}).run()
+                                                      : replay.run());
   }
   return all;
 }

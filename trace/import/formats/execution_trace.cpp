@@ -179,7 +179,9 @@ class Assembly {
       TraceBuilder::Op op;
       op.signature = it->second;
       op.phase = ops_[o].phase;
-      if (link != nullptr) op.device_time = Nanos{link->device_time[o]};
+      // All device work of the profile stands in a linked operator or in one of its own.
+      if (link != nullptr && link->matched != 0)
+        op.device_time = Nanos{std::max<std::int64_t>(link->device_time[o], 0)};
       if (link != nullptr) op.host_time = Nanos{link->host_time[o]};
       op.in = in;
       op.out = out;
@@ -244,8 +246,9 @@ class Assembly {
              "device work between the linked operators that none of them launched");
     r.drop("device time outside of the execution trace, ns",
            link->total - link->linked - link->unclaimed_time, "the Kineto half records more iterations");
-    r.missing.push_back("times of " + std::to_string(static_cast<std::int64_t>(ops_.size()) - link->matched) +
-                        " operators that the Kineto half does not name");
+    r.derive("operators without device work", static_cast<std::int64_t>(ops_.size()) - link->matched,
+             "the Kineto half does not name them; what they may have launched stands in operators from "
+             "kernels alone");
   }
 
   const Graph& g_;
