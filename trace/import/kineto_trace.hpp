@@ -8,7 +8,4 @@ namespace swaplab::kineto {
 
 ImportResult import_events(const Events& events);
 
-// What the events are, counted, into the report (shared with the linked execution trace).
-void report_events(const Events& events, ImportReport& report);
-
 }  // namespace swaplab::kineto
