@@ -6,14 +6,15 @@
 
 #include "sim/wide_math.hpp"
 #include "trace/error.hpp"
+#include "trace/named_registry.hpp"
 
 namespace swaplab {
 namespace {
 
 // Filled by the constructors of the policies' registration objects, before main; constant afterwards.
-std::vector<const PolicyFactory*>& registered() {
-  static std::vector<const PolicyFactory*> list;
-  return list;
+NamedRegistry<PolicyFactory>& registered() {
+  static NamedRegistry<PolicyFactory> registry("policy", "policies");
+  return registry;
 }
 
 std::string help_line(const PolicyFactory& factory) {
@@ -28,32 +29,15 @@ std::string help_line(const PolicyFactory& factory) {
 }  // namespace
 
 void register_policy(const PolicyFactory* factory) {
-  registered().push_back(factory);
+  registered().add(factory);
 }
 
 std::vector<const PolicyFactory*> policy_list() {
-  auto list = registered();
-  std::sort(list.begin(), list.end(),
-            [](const auto* a, const auto* b) { return a->info().name < b->info().name; });
-  for (std::size_t i = 1; i < list.size(); ++i) {
-    if (list[i]->info().name == list[i - 1]->info().name) {
-      throw Error(ErrorKind::invariant,
-                  "policy '" + std::string(list[i]->info().name) + "' is registered twice");
-    }
-  }
-  return list;
+  return registered().list();
 }
 
 const PolicyFactory& find_policy(std::string_view name) {
-  std::vector<std::string> names;
-  for (const PolicyFactory* factory : policy_list()) {
-    if (factory->info().name == name) return *factory;
-    names.emplace_back(factory->info().name);
-  }
-  std::string all;
-  for (const std::string& n : names) all += (all.empty() ? "" : ", ") + n;
-  throw Error(ErrorKind::usage, "unknown policy '" + std::string(name) + "'" + did_you_mean(name, names) +
-                                    "\n  policies: " + all);
+  return registered().find(name);
 }
 
 void fail_parameter(const PolicyFactory& factory, std::string_view name, std::string_view value,

@@ -2,30 +2,15 @@
 
 #include "trace/error.hpp"
 #include "trace/import/import.hpp"
+#include "trace/named_registry.hpp"
 
 namespace swaplab {
 namespace {
 
 // Filled by the registration objects of formats/, before main; constant afterwards.
-std::vector<const Importer*>& registered() {
-  static std::vector<const Importer*> list;
-  return list;
-}
-
-std::vector<std::string> names() {
-  std::vector<std::string> list;
-  for (const Importer* importer : importer_list()) list.emplace_back(importer->info().name);
-  return list;
-}
-
-const Importer& find_importer(std::string_view name) {
-  std::string all;
-  for (const Importer* importer : importer_list()) {
-    if (importer->info().name == name) return *importer;
-    all += (all.empty() ? "" : ", ") + std::string(importer->info().name);
-  }
-  throw Error(ErrorKind::usage, "unknown format '" + std::string(name) + "'" + did_you_mean(name, names()) +
-                                    "\n  formats: " + all);
+NamedRegistry<Importer>& registered() {
+  static NamedRegistry<Importer> registry("format", "formats");
+  return registry;
 }
 
 bool lists(std::string_view words, std::string_view word) {
@@ -115,19 +100,11 @@ std::string foreign_text(std::string_view start) {
 }  // namespace
 
 void register_importer(const Importer* importer) {
-  registered().push_back(importer);
+  registered().add(importer);
 }
 
 std::vector<const Importer*> importer_list() {
-  auto list = registered();
-  std::sort(list.begin(), list.end(),
-            [](const auto* a, const auto* b) { return a->info().name < b->info().name; });
-  for (std::size_t i = 1; i < list.size(); ++i) {
-    if (list[i]->info().name == list[i - 1]->info().name)
-      throw Error(ErrorKind::invariant,
-                  "importer '" + std::string(list[i]->info().name) + "' is registered twice");
-  }
-  return list;
+  return registered().list();
 }
 
 const Importer* recognise(const ImportInput& input) {
@@ -165,7 +142,7 @@ ImportResult import_trace(std::span<const ImportInput> inputs, std::string_view 
   if (inputs.empty()) throw Error(ErrorKind::usage, "nothing to import");
   std::vector<const Importer*> kinds;
   for (const ImportInput& input : inputs) {
-    kinds.push_back(kinds.empty() && !from.empty() ? &find_importer(from) : &must_recognise(input));
+    kinds.push_back(kinds.empty() && !from.empty() ? &registered().find(from) : &must_recognise(input));
   }
   // The file that can be linked with all the others leads.
   for (std::size_t lead = 0; lead < inputs.size(); ++lead) {

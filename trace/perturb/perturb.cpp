@@ -4,14 +4,15 @@
 #include <charconv>
 
 #include "trace/error.hpp"
+#include "trace/named_registry.hpp"
 
 namespace swaplab {
 namespace {
 
 // Filled by the registration objects of kinds/, before main; constant afterwards.
-std::vector<const PerturbationKind*>& registered() {
-  static std::vector<const PerturbationKind*> list;
-  return list;
+NamedRegistry<PerturbationKind>& registered() {
+  static NamedRegistry<PerturbationKind> registry("perturbation", "perturbations");
+  return registry;
 }
 
 std::string parameters_line(const PerturbationKind& kind) {
@@ -23,35 +24,14 @@ std::string parameters_line(const PerturbationKind& kind) {
   return text;
 }
 
-const PerturbationKind& find_kind(std::string_view name) {
-  std::vector<std::string> names;
-  for (const PerturbationKind* kind : perturbation_list()) {
-    if (kind->info().name == name) return *kind;
-    names.emplace_back(kind->info().name);
-  }
-  std::string all;
-  for (const std::string& n : names) all += (all.empty() ? "" : ", ") + n;
-  throw Error(ErrorKind::usage, "unknown perturbation '" + std::string(name) + "'" +
-                                    did_you_mean(name, names) + "\n  perturbations: " + all);
-}
-
 }  // namespace
 
 void register_perturbation(const PerturbationKind* kind) {
-  registered().push_back(kind);
+  registered().add(kind);
 }
 
 std::vector<const PerturbationKind*> perturbation_list() {
-  auto list = registered();
-  std::sort(list.begin(), list.end(),
-            [](const auto* a, const auto* b) { return a->info().name < b->info().name; });
-  for (std::size_t i = 1; i < list.size(); ++i) {
-    if (list[i]->info().name == list[i - 1]->info().name) {
-      throw Error(ErrorKind::invariant,
-                  "perturbation '" + std::string(list[i]->info().name) + "' is registered twice");
-    }
-  }
-  return list;
+  return registered().list();
 }
 
 void fail_field(const PerturbationKind& kind, std::string_view name, std::string_view value,
@@ -164,7 +144,7 @@ PerturbationRequest parse_perturbation(std::string_view text) {
   request.schedule = IterationSchedule::parse(at == std::string_view::npos ? "all" : text.substr(at + 1));
   text = text.substr(0, at);
   const auto colon = text.find(':');
-  request.kind = &find_kind(text.substr(0, colon));
+  request.kind = &registered().find(text.substr(0, colon));
   while (colon != std::string_view::npos) {
     text.remove_prefix(request.values.empty() ? colon + 1 : 0);
     const auto comma = text.find(',');
