@@ -96,6 +96,7 @@ StudyTrace describe_trace(std::string path, TimeSource times, Bytes peak_bytes, 
   info.operators_per_steady_iteration =
       (p.iterations[p.steady_end - 1].end_op - p.iterations[p.steady_first].first_op) /
       (p.steady_end - p.steady_first);
+  for (const IterationMetrics& it : unlimited.iterations) info.unconstrained_total += it.time();
   info.unconstrained = steady_sum(info, unlimited) / static_cast<std::int64_t>(p.steady_end - p.steady_first);
   return info;
 }

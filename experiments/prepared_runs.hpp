@@ -35,7 +35,8 @@ struct StudyTrace {
   TimeSource times = TimeSource::trace;
   Bytes peak_bytes, largest_working_set;
   std::uint32_t steady_first = 0, steady_end = 0;
-  Nanos unconstrained;  // mean steady iteration without a budget
+  Nanos unconstrained;        // mean steady iteration without a budget
+  Nanos unconstrained_total;  // all iterations without a budget
   std::string bound_refusal;
 };
 

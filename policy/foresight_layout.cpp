@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <memory>
 #include <optional>
 #include <set>
 #include <utility>
@@ -11,7 +12,7 @@
 #include "policy/foresight_projection.hpp"
 #include "policy/foresight_room.hpp"
 #include "sim/allocator/caching_allocator.hpp"
-#include "sim/allocator/stub_device.hpp"
+#include "sim/memory_fork.hpp"
 
 namespace swaplab::foresight {
 namespace {
@@ -21,21 +22,32 @@ enum class Place : std::uint8_t { absent, device, outgoing, host };
 class Walk {
  public:
   Walk(const Problem& problem, const Plan& plan, std::span<const std::int64_t> op_end,
-       const LayoutRules& rules, const AllocatorConfig& config, Bytes capacity)
+       const LayoutRules& rules, const AllocatorConfig& config, Bytes capacity, const LiveStart* start)
       : in_(problem),
         program_(problem.program),
         planned_(plan.steps),
         op_end_(op_end),
         rules_(rules),
         capacity_(capacity.value),
-        device_(static_cast<std::uint64_t>(capacity.value)),
-        allocator_(device_, config),
+        start_(start),
+        memory_(start == nullptr ? std::make_unique<MemoryFork>(
+                                       StubDevice(static_cast<std::uint64_t>(capacity.value)), config)
+                                 : std::make_unique<MemoryFork>(*start->state.memory)),
+        device_(memory_->device),
+        allocator_(memory_->allocator),
+        clock_(start != nullptr && start->state.clock ? *start->state.clock
+                                                      : LayoutClock(problem.machine.interference)),
+        submit_((problem.machine.host.copy_submit + problem.machine.host.event_record +
+                 problem.machine.host.event_wait)
+                    .value),
         slots_(program_.slot_count()),
         room_(projected_room(problem, rules.sweep ? std::span<const PlanStep>() : std::span(plan.steps),
                              capacity)),
         reserve_(rules.sweep ? capacity.value / 1000 * rules.reserve : 0),
         queue_time_(problem.machine.link(Direction::host_to_device).time(capacity / 50).value),
-        near_time_(problem.machine.link(Direction::host_to_device).time(capacity / 128).value * rules.near) {
+        near_time_(near_time(rules, capacity, problem.machine)) {
+    clock_.streams.resize(program_.stream_count, 0);
+    clock_.slots.resize(program_.slot_count());
     if (!rules_.sweep) return;
     departures_.resize(program_.slot_count());
     for (const PlanStep& step : planned_) {
@@ -44,26 +56,37 @@ class Walk {
   }
 
   LayoutResult run() {
-    place_initial();
-    for (op_ = 0; op_ < program_.op_count() && result_.failures == 0; ++op_) {
+    start_ == nullptr ? place_initial() : take_over();
+    const std::int64_t begin = latest();
+    const std::uint32_t end = start_ == nullptr ? program_.op_count() : start_->end_op;
+    for (op_ = 0; op_ < end && result_.failures == 0; ++op_) {
       for (const Access& access : program_.accesses_of(op_)) slots_[index(access.slot)].pinned_for = op_;
       const auto events = program_.gap(op_);
       std::size_t e = 0;
       for (; e < events.size() && events[e].is_free; ++e) release(index(events[e].slot));
-      if (!rules_.sweep) run_planned();
-      bring_back();
+      if (start_ != nullptr && start_->as_is) {
+        run_as_is();
+      } else {
+        if (!rules_.sweep) run_planned();
+        bring_back();
+      }
       for (; e < events.size() && result_.failures == 0; ++e) {
         const std::uint32_t s = index(events[e].slot);
         if (events[e].is_free) {
           release(s);
         } else if (take(s, true)) {
           slots_[s].place = Place::device;
+          std::int64_t& stream = clock_.streams[program_.home_stream[s]];
+          stream = std::max(stream, clock_.slots[s].copied_out);
         }
       }
       for (std::uint32_t a = program_.access_begin[op_]; a < program_.access_begin[op_ + 1]; ++a) access(a);
+      issue();
       device_.log().clear();
     }
+    result_.time = latest() - begin;
     finish();
+    if (start_ != nullptr) hand_over();
     return std::move(result_);
   }
 
@@ -91,6 +114,49 @@ class Walk {
     }
   }
 
+  // Initial slots where a running allocator has them; what is on the host comes back by its next use.
+  void take_over() {
+    for (std::uint32_t s = 0; s < program_.slot_count(); ++s) {
+      if (program_.initial[s] == 0) continue;
+      SlotState& slot = slots_[s];
+      slot.block = start_->state.block[s];
+      if (slot.block != kNoBlock) by_address_.emplace(allocator_.block_address(slot.block), s);
+      const bool away = in_.placement.on_host[s] != 0;
+      slot.place = away ? Place::host : Place::device;
+      if (away || in_.placement.is_clean(s)) slot.version_on_host = 0;
+    }
+    for (const std::uint32_t s : start_->state.outgoing) {
+      slots_[s].place = Place::outgoing;
+      outgoing_.push_back(s);
+      outgoing_bytes_ += program_.bytes[s].value;
+    }
+    if (!rules_.sweep || start_->as_is) return;
+    for (std::uint32_t s = 0; s < program_.slot_count(); ++s) {
+      const bool away = program_.initial[s] != 0 && slots_[s].place != Place::device;
+      if (away && in_.gaps.first_use[s] != kNever) pending_.emplace(in_.gaps.first_use[s], s);
+    }
+  }
+
+  void hand_over() {
+    LiveState& end = result_.end;
+    end.block.assign(program_.slot_count(), kNoBlock);
+    end.placement.on_host.assign(program_.slot_count(), 0);
+    end.placement.clean.assign(program_.slot_count(), 0);
+    for (std::uint32_t s = 0; s < program_.slot_count(); ++s) {
+      const SlotState& slot = slots_[s];
+      if (slot.place == Place::absent) continue;
+      end.placement.on_host[s] = slot.place == Place::device ? 0 : 1;
+      end.placement.clean[s] = slot.version_on_host == slot.complete ? 1 : 0;
+      if (slot.place != Place::host) end.block[s] = slot.block;
+    }
+    for (; outgoing_head_ < outgoing_.size(); ++outgoing_head_) {
+      const std::uint32_t s = outgoing_[outgoing_head_];
+      if (slots_[s].place == Place::outgoing) end.outgoing.push_back(s);
+    }
+    end.memory = std::move(memory_);
+    end.clock = std::move(clock_);
+  }
+
   void keep(PlanAction action, std::uint32_t s) { result_.plan.steps.push_back({op_, action, Slot{s}}); }
 
   void run_planned() {
@@ -107,12 +173,13 @@ class Walk {
           evict(s);
           break;
         case PlanAction::prefetch:
-          if (slot.place == Place::absent) break;
-          keep(PlanAction::prefetch, s);
           if (slot.place == Place::outgoing) {
+            keep(PlanAction::prefetch, s);
             cancel(s);
           } else if (slot.place == Place::host && take(s, false)) {
+            keep(PlanAction::prefetch, s);
             slot.place = Place::device;
+            copy_to_device(s);
           } else if (slot.place == Place::host) {
             pending_.emplace(next_use(s), s);
             room_.add(op_, std::min(next_use(s), program_.op_count()), in_.sizes[s]);
@@ -122,10 +189,40 @@ class Walk {
     }
   }
 
+  // The steps, as a policy takes them that tries again where a copy back found no room.
+  void run_as_is() {
+    for (; next_ < planned_.size() && planned_[next_].position <= op_; ++next_) {
+      const std::uint32_t s = index(planned_[next_].slot);
+      SlotState& slot = slots_[s];
+      switch (planned_[next_].action) {
+        case PlanAction::copy_out:
+          copy_out(s);
+          break;
+        case PlanAction::evict:
+          if (slot.place == Place::device && slot.pinned_for != op_) evict(s);
+          break;
+        case PlanAction::prefetch:
+          if (!return_now(s)) late_.push_back(s);
+          break;
+      }
+    }
+    std::erase_if(late_, [&](std::uint32_t s) { return return_now(s); });
+  }
+  // False: no room.
+  bool return_now(std::uint32_t s) {
+    if (slots_[s].place == Place::outgoing) cancel(s);
+    if (slots_[s].place != Place::host) return true;
+    if (!take(s, false)) return false;
+    slots_[s].place = Place::device;
+    copy_to_device(s);
+    return true;
+  }
+
   void copy_out(std::uint32_t s) {
     SlotState& slot = slots_[s];
     if (slot.place != Place::device || slot.version_on_host == slot.complete) return;
     keep(PlanAction::copy_out, s);
+    copy_to_host(s, clock_.host);
     slot.version_on_host = slot.complete;
   }
 
@@ -143,6 +240,7 @@ class Walk {
         keep(PlanAction::prefetch, s);
         take(s, false);
         slots_[s].place = Place::device;
+        copy_to_device(s);
         slots_[s].waits = true;
         room_.add(op_, due, -in_.sizes[s]);
       }
@@ -158,6 +256,7 @@ class Walk {
       cancel(s);
     } else if (slot.place == Place::host && result_.failures == 0 && take(s, true)) {
       slot.place = Place::device;
+      copy_to_device(s);
     }
     slot.current = a;
     slot.used = op_ + 1;
@@ -170,7 +269,48 @@ class Walk {
     return current == kNever ? in_.gaps.first_use[s] : in_.gaps.next[current];
   }
 
-  void evict(std::uint32_t s) {
+  // `earliest`: when the copy could be submitted.
+  void copy_to_host(std::uint32_t s, std::int64_t earliest) {
+    LayoutClock::SlotTimes& t = clock_.slots[s];
+    clock_.host += submit_;
+    t.copied_out = clock_.out_lane.copy(
+        std::max({t.written, t.copied_in, earliest}),
+        in_.machine.link(Direction::device_to_host).time(program_.bytes[s]).value, clock_.in_lane);
+  }
+  void copy_to_device(std::uint32_t s) {
+    LayoutClock::SlotTimes& t = clock_.slots[s];
+    clock_.host += submit_;
+    t.copied_in = clock_.in_lane.copy(
+        std::max({t.used, t.copied_out, clock_.host}),
+        in_.machine.link(Direction::host_to_device).time(program_.bytes[s]).value, clock_.out_lane);
+  }
+  std::int64_t latest() const { return *std::max_element(clock_.streams.begin(), clock_.streams.end()); }
+
+  // The operator itself, when all that it accesses is there.
+  void issue() {
+    std::int64_t& stream = clock_.streams[program_.stream[op_]];
+    clock_.host += program_.host_time[op_].value;
+    if ((program_.op_flags[op_] & kKernel) != 0) {
+      std::int64_t start = std::max(stream, clock_.host + in_.machine.host.launch_latency.value);
+      for (const Access& access : program_.accesses_of(op_)) {
+        const LayoutClock::SlotTimes& t = clock_.slots[index(access.slot)];
+        start = std::max({start, t.copied_in, t.used});
+        if ((access.flags & kWrite) != 0) start = std::max(start, t.copied_out);
+      }
+      stream = start + program_.device_time[op_].value;
+      for (const Access& access : program_.accesses_of(op_)) {
+        LayoutClock::SlotTimes& t = clock_.slots[index(access.slot)];
+        t.used = stream;
+        if ((access.flags & kWrite) != 0) t.written = stream;
+      }
+    }
+    if ((program_.op_flags[op_] & kSync) != 0)
+      clock_.host = std::max(clock_.host, stream) + in_.machine.host.sync_resume.value;
+  }
+
+  // `early`: written back as soon as the content was complete.
+  void evict(std::uint32_t s, bool early = false) {
+    if (slots_[s].version_on_host != slots_[s].complete) copy_to_host(s, early ? 0 : clock_.host);
     slots_[s].version_on_host = slots_[s].complete;
     slots_[s].place = Place::outgoing;
     outgoing_.push_back(s);
@@ -187,8 +327,11 @@ class Walk {
     slot.place = Place::absent;
   }
   void give(std::uint32_t s) {
-    by_address_.erase(allocator_.block_address(slots_[s].block));
-    allocator_.free(slots_[s].block);
+    if (slots_[s].block != kNoBlock) by_address_.erase(allocator_.block_address(slots_[s].block));
+    LayoutClock::SlotTimes& t = clock_.slots[s];
+    allocator_.free(slots_[s].block, {static_cast<std::uint64_t>(std::max(t.used, t.copied_in)),
+                                      static_cast<std::uint64_t>(t.copied_out)});
+    slots_[s].block = kNoBlock;
     ++changes_;
   }
   bool release_oldest_outgoing() {
@@ -226,7 +369,10 @@ class Walk {
         if (allocator_.stats().num_alloc_retries != retries) ++result_.recoveries;
         if (got.status == AllocStatus::ok) {
           slots_[s].block = got.block;
-          by_address_.emplace(got.address, s);
+          if (got.block != kNoBlock) by_address_.emplace(got.address, s);
+          LayoutClock::SlotTimes& t = clock_.slots[s];
+          t.used = std::max(t.used, static_cast<std::int64_t>(got.tag.compute));
+          t.copied_out = std::max(t.copied_out, static_cast<std::int64_t>(got.tag.d2h));
           return true;
         }
         ++result_.failures;
@@ -248,7 +394,7 @@ class Walk {
   TenantAt tenants() const {
     return [this](std::uint64_t address) {
       const std::uint32_t s = by_address_.at(address);
-      return Tenant{s, rules_.sweep ? sweep_cost(s) : eviction_cost(s)};
+      return Tenant{s, rules_.sweep ? cost_in_sweep(s) : eviction_cost(s)};
     };
   }
 
@@ -286,30 +432,18 @@ class Walk {
     return 2 + copies + 2 * std::max<std::int64_t>(0, copies + queue_time_ - distance);
   }
 
-  // Of a sweep. Nearly the same for everything that is not needed soon, so that one sweep goes on where the
-  // last one ended: which of them leaves matters less than that large places stay whole. -1: not possible.
-  std::int64_t sweep_cost(std::uint32_t s) const {
+  // -1: not possible.
+  std::int64_t cost_in_sweep(std::uint32_t s) const {
     const SlotState& slot = slots_[s];
     if (slot.place != Place::device || slot.pinned_for == op_) return -1;
     const std::uint32_t due = next_use(s);
+    const bool used = due != kNever;
     constexpr std::int64_t kMost = std::int64_t{1} << 40;
-    const std::int64_t moves = slot.version_on_host == slot.complete ? 1 : 2;
-    const std::int64_t shares = std::max<std::int64_t>(
-        moves * in_.sizes[s] / std::max<std::int64_t>(1, capacity_ >> 24), 1);  // of 2^-24 of the budget
-    if (due == kNever) return 2 + (shares >> 10);  // a copy for nothing, but none back
-    const std::int64_t distance = std::max<std::int64_t>(op_end_[due] - now(), 1);
-    if (rules_.states_first) {
-      if (program_.cls[s] == StorageClass::optimizer_state && distance > near_time_) return 0;
-      if (program_.cls[s] == StorageClass::parameter) return 12 + nearness(shares, distance, near_time_);
-    }
-    std::int64_t cost = 2 + (slot.waits ? kMost : 0);
-    if (!planned_to_leave(s, due)) cost += shares * rules_.stray >> 16;
-    return cost + std::min(nearness(shares, distance, near_time_), kMost);
-  }
-  // shares * (reach / distance)^4, in steps that neither overflow nor lose what counts.
-  static std::int64_t nearness(std::int64_t shares, std::int64_t distance, std::int64_t reach) {
-    const std::int64_t ratio = std::min<std::int64_t>((reach << 8) / distance, 64 << 8);
-    return ((shares * ratio >> 8) * ratio >> 8) * ratio / 256 * ratio / 256;
+    return (slot.waits ? kMost : 0) +
+           sweep_cost({Bytes{in_.sizes[s]}, program_.cls[s], slot.version_on_host == slot.complete,
+                       used && planned_to_leave(s, due),
+                       used ? std::max<std::int64_t>(op_end_[due] - now(), 1) : -1},
+                      rules_, Bytes{capacity_}, near_time_);
   }
   bool planned_to_leave(std::uint32_t s, std::uint32_t due) const {
     const auto& list = departures_[s];
@@ -320,11 +454,10 @@ class Walk {
 
   void send_away(std::uint32_t s) {
     SlotState& slot = slots_[s];
-    if (slot.version_on_host != slot.complete) {
-      if (slot.complete < op_) early_.push_back({slot.complete, PlanAction::copy_out, Slot{s}});
-    }
+    const bool early = slot.version_on_host != slot.complete && slot.complete < op_;
+    if (early) early_.push_back({slot.complete, PlanAction::copy_out, Slot{s}});
     keep(PlanAction::evict, s);
-    evict(s);
+    evict(s, early);
     ++result_.repairs;
     const std::uint32_t due = next_use(s);
     room_.add(op_, std::min(due, program_.op_count()), in_.sizes[s]);
@@ -348,8 +481,12 @@ class Walk {
   std::span<const std::int64_t> op_end_;
   LayoutRules rules_;
   std::int64_t capacity_;
-  StubDevice device_;
-  CachingAllocator<StubDevice> allocator_;
+  const LiveStart* start_;
+  std::unique_ptr<MemoryFork> memory_;
+  StubDevice& device_;
+  CachingAllocator<StubDevice>& allocator_;
+  LayoutClock clock_;
+  const std::int64_t submit_;  // host time of a copy
   std::vector<SlotState> slots_;
   Room room_;
   std::int64_t reserve_;     // bytes that copies back leave free
@@ -362,16 +499,42 @@ class Walk {
   std::int64_t outgoing_bytes_ = 0;
   std::uint64_t changes_ = 0, changes_at_failure_ = ~std::uint64_t{0};  // of what a copy back could use
   std::set<std::pair<std::uint32_t, std::uint32_t>> pending_;           // (next use, slot)
+  std::vector<std::uint32_t> late_;                                     // as_is: copies back without room
   std::vector<PlanStep> early_;                                         // copies out of the repairs' victims
   std::uint32_t op_ = 0;
   LayoutResult result_;
 };
 
+// shares * (reach / distance)^4, in steps that neither overflow nor lose what counts.
+std::int64_t nearness(std::int64_t shares, std::int64_t distance, std::int64_t reach) {
+  const std::int64_t ratio = std::min<std::int64_t>((reach << 8) / distance, 64 << 8);
+  return ((shares * ratio >> 8) * ratio >> 8) * ratio / 256 * ratio / 256;
+}
+
 }  // namespace
 
+std::int64_t near_time(const LayoutRules& rules, Bytes capacity, const Machine& machine) {
+  return machine.link(Direction::host_to_device).time(capacity / 128).value * rules.near;
+}
+
+std::int64_t sweep_cost(const SweepItem& item, const LayoutRules& rules, Bytes capacity, std::int64_t near) {
+  constexpr std::int64_t kMost = std::int64_t{1} << 40;
+  const std::int64_t shares = std::max<std::int64_t>(
+      (item.clean ? 1 : 2) * item.bytes.value / std::max<std::int64_t>(1, capacity.value >> 24),
+      1);                                            // of 2^-24 of the budget
+  if (item.distance < 0) return 2 + (shares >> 10);  // a copy for nothing, but none back
+  if (rules.states_first) {
+    if (item.cls == StorageClass::optimizer_state && item.distance > near) return 0;
+    if (item.cls == StorageClass::parameter) return 12 + nearness(shares, item.distance, near);
+  }
+  const std::int64_t stray = item.planned ? 0 : shares * rules.stray >> 16;
+  return 2 + stray + std::min(nearness(shares, item.distance, near), kMost);
+}
+
 LayoutResult fit_to_allocator(const Problem& problem, const Plan& plan, std::span<const std::int64_t> op_end,
-                              const LayoutRules& rules, const AllocatorConfig& config, Bytes capacity) {
-  return Walk(problem, plan, op_end, rules, config, capacity).run();
+                              const LayoutRules& rules, const AllocatorConfig& config, Bytes capacity,
+                              const LiveStart* start) {
+  return Walk(problem, plan, op_end, rules, config, capacity, start).run();
 }
 
 }  // namespace swaplab::foresight

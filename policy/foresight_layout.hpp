@@ -6,12 +6,18 @@
 // large enough, writes them back early, and brings them back before their next use.
 #pragma once
 
+#include <algorithm>
 #include <compare>
 #include <cstdint>
+#include <memory>
+#include <optional>
 #include <span>
+#include <vector>
 
+#include "policy/foresight_lane.hpp"
 #include "policy/foresight_select.hpp"
 #include "sim/allocator/config.hpp"
+#include "sim/memory_fork.hpp"
 
 namespace swaplab::foresight {
 
@@ -31,16 +37,65 @@ struct LayoutRules {
   auto operator<=>(const LayoutRules&) const = default;
 };
 
+// When the lanes and the latest use and copies of each slot end, ns.
+struct LayoutClock {
+  explicit LayoutClock(const Interference& interference = {})
+      : out_lane(interference.d2h_during_h2d), in_lane(interference.h2d_during_d2h) {}
+  struct SlotTimes {
+    std::int64_t used = 0, written = 0, copied_in = 0, copied_out = 0;
+  };
+  std::int64_t host = 0;
+  std::vector<std::int64_t> streams;
+  Lane out_lane, in_lane;
+  std::vector<SlotTimes> slots;
+};
+
+// Storages in a running allocator.
+struct LiveState {
+  std::shared_ptr<const MemoryFork> memory;
+  Placement placement;                  // those on their way out are on_host
+  std::vector<BlockId> block;           // per slot; kNoBlock: not on the device
+  std::vector<std::uint32_t> outgoing;  // on their way out, oldest first
+  std::optional<LayoutClock> clock;     // of the walk that ended here; none: everything is idle
+};
+// Where a walk begins that is not at the start of a run. The initial slots' placement is the problem's.
+struct LiveStart {
+  const LiveState& state;
+  std::uint32_t end_op;  // the walk ends before this operator
+  // What happens if nothing is planned anew: the steps are taken as they are, a sweep helps where they do
+  // not, and nothing comes back but by its step or its use.
+  bool as_is = false;
+};
+
 struct LayoutResult {
   Plan plan;
   std::uint32_t repairs = 0;     // evictions that the plan did not foresee, or all of a sweep's
   std::uint32_t recoveries = 0;  // requests that made the allocator release its cache
   std::uint32_t failures = 0;    // requests that nothing could serve; the plan is unchanged from there on
+  LiveState end;                 // of a walk with a LiveStart, per slot: what is then
+  std::int64_t time = 0;         // ns that it takes, about: each place waits for those who had it last
 };
 
+// A storage that may leave in a sweep.
+struct SweepItem {
+  Bytes bytes;
+  StorageClass cls;
+  bool clean;             // leaving takes no copy
+  bool planned;           // a plan would let it leave here
+  std::int64_t distance;  // ns until its next use; < 0: there is none
+};
+// What it costs that it leaves. Nearly the same for everything that is not needed soon, so that one sweep
+// goes on where the last one ended: which of them leaves matters less than that large places stay whole.
+// `near`: ns before its next use that a storage counts as near.
+std::int64_t sweep_cost(const SweepItem& item, const LayoutRules& rules, Bytes capacity, std::int64_t near);
+// `near` for these rules.
+std::int64_t near_time(const LayoutRules& rules, Bytes capacity, const Machine& machine);
+
+// `start` null: at the start of a run, in an empty allocator.
 // `capacity`: the device bytes that segments may take.
 // `op_end`: about when each operator ends, ns.
 LayoutResult fit_to_allocator(const Problem& problem, const Plan& plan, std::span<const std::int64_t> op_end,
-                              const LayoutRules& rules, const AllocatorConfig& config, Bytes capacity);
+                              const LayoutRules& rules, const AllocatorConfig& config, Bytes capacity,
+                              const LiveStart* start = nullptr);
 
 }  // namespace swaplab::foresight

@@ -15,6 +15,8 @@ namespace swaplab::foresight {
 // Where the initial storages are before the first operator.
 struct Placement {
   std::vector<std::uint8_t> on_host;  // per slot; only meaningful for initial ones
+  std::vector<std::uint8_t> clean;    // likewise: on the device, with a valid host copy; empty: none
+  bool is_clean(std::uint32_t s) const { return s < clean.size() && clean[s] != 0; }
 };
 
 struct ModelResult {

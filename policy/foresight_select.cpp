@@ -69,6 +69,7 @@ class Selector {
         latest_swap_[s] = static_cast<std::uint32_t>(swaps_.size()) - 1;
       } else {
         resident += in_.sizes[s];
+        host_valid_[s] = in_.placement.is_clean(s) ? 1 : 0;
         propose(0, in_.gaps.first_use[s], {0, kNoAccess, s}, false);
       }
     }
@@ -246,7 +247,8 @@ class Selector {
     // Version (its first complete position) that the host holds, per slot.
     std::vector<std::uint32_t> on_host(program_.slot_count(), kNever);
     for (const Swap& swap : swaps_) {
-      if (swap.access == kNoAccess && !swap.starts) on_host[swap.slot] = 0;
+      if (swap.access == kNoAccess && (!swap.starts || in_.placement.is_clean(swap.slot)))
+        on_host[swap.slot] = 0;
       if (swap.back == swap.leave) continue;
       const Slot slot{swap.slot};
       if (swap.starts || swap.access != kNoAccess) {

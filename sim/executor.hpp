@@ -113,6 +113,13 @@ class Executor final : public View, public Actions {
     in_window(op);
     return program_.device_time[program_.row(op)];
   }
+  std::shared_ptr<MemoryFork> fork_memory() const override {
+    need(Needs::places, "the allocator's blocks");
+    return memory_.fork();
+  }
+  BlockId block(Slot s) const override {
+    return need(Needs::places, "the allocator's blocks"), slots_[index(s)].block;
+  }
   const Program& program() const override { return need(Needs::future, "the future"), program_; }
   const AccessIndex& accesses() const override { return need(Needs::future, "the future"), access_index_; }
   std::uint32_t next_use(Slot s) const override {

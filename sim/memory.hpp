@@ -10,16 +10,19 @@
 //                          when memory could not be had even after the allocator's own recovery
 //   give(block, bytes, st, tag)
 //   address(block)         where the bytes are; 0 with the ideal kind, whose bytes are nowhere
+//   fork()                 a copy to try requests on; null where bytes never lie in unusable pieces
 #pragma once
 
 #include <algorithm>
 #include <cstdint>
 #include <deque>
 #include <map>
+#include <memory>
 #include <optional>
 
 #include "sim/allocator/caching_allocator.hpp"
 #include "sim/machine.hpp"
+#include "sim/memory_fork.hpp"
 #include "sim/virtual_device.hpp"
 #include "sim/wide_math.hpp"
 #include "trace/units.hpp"
@@ -69,6 +72,7 @@ class IdealMemory {
   }
   Bytes block_bytes(Block, Bytes bytes) const { return bytes; }
   std::uint64_t address(Block) const { return 0; }
+  std::unique_ptr<MemoryFork> fork() const { return nullptr; }
   void fill_figures(AllocatorFigures&) const {}
 
  private:
@@ -93,6 +97,7 @@ class AddressSpace {
     return address;
   }
   void remove(std::uint64_t address) { live_.erase(address); }
+  const std::map<std::uint64_t, std::uint64_t>& live() const { return live_; }
 
  private:
   std::uint64_t base_;
@@ -117,6 +122,13 @@ class DriverBackend {
 
   std::uint64_t capacity() const { return capacity_; }
   std::uint64_t used() const { return used_; }
+  StubDevice copy() const {
+    StubDevice device(capacity_);
+    for (const auto& [address, size] : segments_.live()) device.adopt_segment(address, size);
+    for (const auto& [address, size] : ranges_.live()) device.adopt_range(address, size);
+    device.adopt_used(used_);
+    return device;
+  }
   std::uint64_t device_malloc(std::uint64_t size, std::uint32_t) {
     charge_malloc(size);
     if (used_ + size > capacity_) return 0;
@@ -211,6 +223,9 @@ class CachingMemory {
   }
   void give(Block block, Bytes, std::uint16_t, const ReuseTag& tag) { allocator_.free(block, tag); }
   std::uint64_t address(Block block) const { return block == kNoBlock ? 0 : allocator_.block_address(block); }
+  std::unique_ptr<MemoryFork> fork() const {
+    return std::make_unique<MemoryFork>(backend_.copy(), allocator_);
+  }
   void fill_figures(AllocatorFigures& figures) const {
     const AllocatorStats& stats = allocator_.stats();
     figures.peak_allocated = Bytes{stats.all.allocated_bytes.peak};

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <string>
 #include <string_view>
@@ -13,7 +14,9 @@
 
 namespace swaplab {
 
-struct AllocatorConfig;  // sim/allocator/config.hpp
+struct AllocatorConfig;              // sim/allocator/config.hpp
+struct MemoryFork;                   // sim/memory_fork.hpp
+enum class BlockId : std::uint32_t;  // sim/allocator/block.hpp
 
 // Knowledge that a policy declares and then gets; asking for more throws Error(policy).
 enum class Needs : std::uint8_t {
@@ -24,6 +27,7 @@ enum class Needs : std::uint8_t {
   op_events = 8,        // Policy::before_op is called for each operator
   op_stream = 16,       // operators as they run: name, signature, phase, operands; nothing of later ones
   measured_times = 32,  // device times of operators that are done, as events around each measure them
+  places = 64,          // where storages lie in the allocator's segments: data_ptr(), memory_snapshot()
 };
 constexpr Needs operator|(Needs a, Needs b) {
   return static_cast<Needs>(static_cast<unsigned>(a) | static_cast<unsigned>(b));
@@ -99,6 +103,11 @@ class View {
   // Needs::measured_times: device time of an operator issued before the last Actions::synchronize(), else
   // Error(policy). What recording the events costs is the policy's to charge.
   virtual Nanos measured_time(std::uint32_t) const { not_offered("measured times"); }
+
+  // Needs::places: a copy of the allocator to try requests on, null with the ideal one; and the block in it
+  // that holds a storage whose residency is device, both or outgoing.
+  virtual std::shared_ptr<MemoryFork> fork_memory() const { not_offered("the allocator's blocks"); }
+  virtual BlockId block(Slot) const { not_offered("the allocator's blocks"); }
 
   virtual const Program& program() const = 0;             // Needs::future
   virtual const AccessIndex& accesses() const = 0;        // Needs::future

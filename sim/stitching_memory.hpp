@@ -79,6 +79,7 @@ class StitchingMemory {
   }
   std::uint64_t address(Block block) const { return block == kNoBlock ? 0 : allocator_.block_address(block); }
   void give(Block block, Bytes, std::uint16_t, const ReuseTag& tag) { allocator_.free(block, tag); }
+  std::unique_ptr<MemoryFork> fork() const { return nullptr; }
   void fill_figures(AllocatorFigures& figures) const {
     const StitchingStats& stats = allocator_.stats();
     figures.peak_allocated = as_bytes(stats.peak_occupied);

@@ -19,6 +19,8 @@ std::vector<MetricDescription> result_metric_table() {
   const std::vector<MetricDescription> more{
       {"steady_total_ns", "ns", "sum of the times of the steady iterations", Better::lower},
       {"steady_iterations", "count", "iterations that count as steady", Better::higher},
+      {"total_ns", "ns", "sum of the times of all iterations, the first ones included", Better::lower},
+      {"lost_ns", "ns", "total_ns beyond that of the same trace without a memory limit", Better::lower},
       {"unconstrained_iter_time_ns", "ns", "steady iteration of the same trace without a memory limit",
        Better::lower},
       {"bound_iter_time_ns", "ns", "no schedule that only swaps has faster steady iterations", Better::lower},
@@ -110,6 +112,10 @@ MetricValues result_metrics(const StudyTrace& trace, const StudyRow& row) {
     values.emplace_back("plan_steps_skipped", static_cast<std::int64_t>(r.plan_steps_skipped));
     values.emplace_back("steady_total_ns", row.steady_total.value);
     values.emplace_back("steady_iterations", steady);
+    Nanos total{0};
+    for (const IterationMetrics& it : r.iterations) total += it.time();
+    values.emplace_back("total_ns", total.value);
+    values.emplace_back("lost_ns", total.value - trace.unconstrained_total.value);
   }
   values.emplace_back("unconstrained_iter_time_ns", trace.unconstrained.value);
   if (bounded) values.emplace_back("bound_iter_time_ns", row.bound->steady_total.value / steady);

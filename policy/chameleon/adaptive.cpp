@@ -12,28 +12,33 @@
 //   for each direction, on the model of `foresight`; it takes effect when a background thread would be done.
 // - Whatever the plan did not foresee: victims by farthest predicted use, and swap-in a window ahead of use.
 #include <algorithm>
+#include <map>
 #include <memory>
+#include <unordered_map>
 
+#include "policy/chameleon/ahead.hpp"
 #include "policy/chameleon/learned.hpp"
+#include "policy/foresight_places.hpp"
 #include "policy/policy.hpp"
+#include "sim/memory_fork.hpp"
 #include "sim/wide_math.hpp"
 
 namespace swaplab::adaptive {
 namespace {
 
 struct AdaptiveParams {
-  std::int64_t effort = 1;
+  std::int64_t trials = 6;
   std::string planner = "background";
   std::int64_t plan_ns = 25, record_ns = 100, match_ns = 100;
   std::int64_t window = 64, kept = 32;
-  Ppm same_sequence = 20'000, same_memory = 50'000, margin = 40'000;
+  Ppm same_sequence = 20'000, same_memory = 50'000;
 };
 
 struct Entry {
   LearnedIteration it;
-  LearnedPlan plan;
-  bool planned = false;
-  Nanos ready{0};            // the plan may be used from then on
+  std::vector<std::int64_t> clock;  // ns of kernels, or of issuing them, before each operator
+  Tuning tuning;
+  std::uint64_t plans = 0;   // made so far
   Bytes peak{0};             // largest sum of objects alive
   std::int64_t used = 0;     // iteration that used it last
   std::size_t next = kNone;  // entry that followed it last time
@@ -64,23 +69,21 @@ class Adaptive final : public Policy {
 
   Plan start(const View& view, Actions&) override {
     recorder_.start(view);
-    plan_budget_ = view.budget();
-    // Free bytes of the caching allocator lie in pieces; the plan leaves it some.
-    if (view.allocator_config() != nullptr) {
-      plan_budget_ -= Bytes{ceil_mul_div(view.budget().value, params_.margin, kUnchanged)};
-    }
+    places_ = view.allocator_config() != nullptr;
     return {};
   }
 
   void before_op(std::uint32_t op, const View& view, Actions& actions) override {
-    if (!in_iteration_) begin_iteration();
+    if (!in_iteration_) begin_iteration(view);
     recorder_.op(op, view);
     const std::uint32_t k = recorder_.current().op_count() - 1;
     if (current_ != Entry::kNone) {
       follow(k, view);
       actions.spend_profiling_time(Nanos{params_.match_ns});
+      take_over(view, actions);
+      if (plan_wanted_ && op >= plan_after_) make_plan(op, view, actions);
       run_steps(view, actions);
-      look_ahead(view, actions);
+      if (!synced_ || !(in_force_ || fresh_made_)) look_ahead(view, actions);
     }
     if (!exact_) actions.spend_profiling_time(Nanos{params_.record_ns});
   }
@@ -95,34 +98,29 @@ class Adaptive final : public Policy {
 
   void make_room(Bytes shortfall, const View& view, Actions& actions) override {
     ++rooms_;
-    // Bytes enough, but in pieces: one storage whose place is large enough helps.
-    if (view.allocated() + shortfall <= view.budget()) {
-      Slot best = kNoSlot;
-      std::int64_t best_score = -1;
-      for (Slot s = view.oldest(); s != kNoSlot; s = view.newer(s)) {
-        if (view.size(s) < shortfall || !view.evictable(s)) continue;
-        const std::int64_t score = distance(s);
-        if (score > best_score) best = s, best_score = score;
-      }
-      if (best != kNoSlot) {
-        actions.evict(best);
-        return;
-      }
-    }
+    plan_wanted_ = diverged_ = true;  // the plan did not foresee this, so what follows will be otherwise, too
+    if (places_ && clear_a_place(shortfall, view, actions)) return;
     // What is used within a moment is spared as long as anything else will do; small storages likewise.
     Bytes left = shortfall;
-    const auto evict = [&](std::int64_t soonest, Bytes smallest) {
+    const auto send_away = [&](std::int64_t soonest, Bytes smallest) {
       if (left <= Bytes{0}) return;
-      const Bytes out = view.outgoing();
-      evict_by_score(left, view, actions, [&](Slot s) {
-        const std::int64_t d = distance(s);
-        return d < soonest || view.size(s) < smallest ? -1 : d;
-      });
-      left -= view.outgoing() - out;
+      std::vector<std::pair<std::int64_t, Slot>> candidates;
+      for (Slot s = view.oldest(); s != kNoSlot; s = view.newer(s)) {
+        if (!view.evictable(s) || view.size(s) < smallest) continue;
+        const std::int64_t d = distance(s, view);
+        if (d >= soonest) candidates.emplace_back(d, s);
+      }
+      std::stable_sort(candidates.begin(), candidates.end(),
+                       [](const auto& a, const auto& b) { return a.first > b.first; });
+      for (const auto& [d, s] : candidates) {
+        if (left <= Bytes{0}) return;
+        left -= view.size(s);
+        evict(s, actions);
+      }
     };
-    evict(params_.window, shortfall / 64);
-    evict(8, Bytes{4096});
-    evict(0, Bytes{1});
+    send_away(params_.window, shortfall / 64);
+    send_away(8, Bytes{4096});
+    send_away(0, Bytes{1});
   }
 
   std::vector<PolicyMetric> metrics() const override {
@@ -145,43 +143,79 @@ class Adaptive final : public Policy {
  private:
   // ---- the running iteration
 
-  void begin_iteration() {
+  void begin_iteration(const View& view) {
     in_iteration_ = true;
     recorder_.begin_iteration();
     exact_ = false;
-    const std::size_t before = current_;
-    const std::vector<Slot> slots_before = std::move(slot_of_);
-    const std::size_t predicted = last_ == Entry::kNone ? Entry::kNone : predict();
-    adopt(predicted);
+    const std::size_t predicted = last_ == Entry::kNone ? Entry::kNone : predict(last_);
+    // The last plan went on into the iteration that should follow: it bridges the time until the next is
+    // made.
+    std::vector<Step> bridge;
+    const bool bridged = predicted != Entry::kNone && predicted == bridge_to_;
+    if (bridged) bridge = std::move(bridge_);
+    bridge_to_ = Entry::kNone;
+    begin_time_ = view.host_now();
+    first_op_ = view.position();
+    adopt(predicted, view);
     if (current_ == Entry::kNone) return;
     exact_ = true;
-    // What the last iteration left to be consumed is known when it was like this one.
-    if (before != current_) return;
-    for (const auto& carry : entry().it.carries) {
-      if (carry.successor < slots_before.size()) bind(carry.dying, slots_before[carry.successor]);
+    if (bridged) {
+      fresh_ = std::move(bridge);
+      fresh_made_ = in_force_ = true;
+      ready_ = bridge_ready_;
+      fresh_from_ = 0;
     }
+    bind_survivors(view);
   }
 
-  std::size_t predict() const {
-    const std::size_t next = library_[last_]->next;
-    return next != Entry::kNone && next < library_.size() && library_[next] ? next : last_;
+  std::size_t predict(std::size_t after) const {
+    const std::size_t next = library_[after]->next;
+    return next != Entry::kNone && next < library_.size() && library_[next] ? next : after;
   }
 
   Entry& entry() { return *library_[current_]; }
   const Entry& entry() const { return *library_[current_]; }
 
-  void adopt(std::size_t which) {
+  void adopt(std::size_t which, const View& view) {
     current_ = which;
     pointer_ = ahead_ = 0;
-    step_ = 0;
     synced_ = true;
     ++epoch_;
     late_.clear();
     slot_of_.clear();
+    steps_.clear();
+    fresh_.clear();
+    step_ = 0;
+    in_force_ = fresh_made_ = diverged_ = false;
+    plan_wanted_ = which != Entry::kNone;
+    plan_after_ = 0;
     if (which == Entry::kNone) return;
-    slot_of_.assign(entry().it.objects.size(), kNoSlot);
-    for (std::uint32_t o = 0; o < entry().it.objects.size(); ++o) {
-      if (entry().it.persistent(o)) bind(o, entry().it.objects[o].slot);
+    const LearnedIteration& it = entry().it;
+    slot_of_.assign(it.objects.size(), kNoSlot);
+    for (std::uint32_t o = 0; o < it.objects.size(); ++o) {
+      const Slot slot = it.objects[o].slot;
+      if (it.persistent(o) && slot != kNoSlot && view.residency(slot) != Residency::absent) bind(o, slot);
+    }
+  }
+
+  // Objects from before that are not the storages of last time: survivors of equal size and class, in order.
+  void bind_survivors(const View& view) {
+    const LearnedIteration& it = entry().it;
+    std::map<std::pair<std::int64_t, StorageClass>, std::vector<Slot>> left;  // last first
+    const auto& survivors = recorder_.survivors();
+    for (std::size_t i = survivors.size(); i-- > 0;) {
+      const Slot slot = survivors[i];
+      const std::uint32_t s = index(slot);
+      if (view.residency(slot) == Residency::absent) continue;
+      if (s < object_of_.size() && object_of_[s].epoch == epoch_) continue;
+      left[{view.size(slot).value, view.storage_class(slot)}].push_back(slot);
+    }
+    for (std::uint32_t o = 0; o < it.objects.size(); ++o) {
+      if (it.objects[o].born != kNever || it.objects[o].death == 0 || slot_of_[o] != kNoSlot) continue;
+      auto& same = left[{it.objects[o].bytes.value, it.objects[o].cls}];
+      if (same.empty()) continue;
+      bind(o, same.back());
+      same.pop_back();
     }
   }
 
@@ -194,18 +228,18 @@ class Adaptive final : public Policy {
   }
 
   // Operators of the iteration (k) against operators of the plan's sequence (pointer_).
-  void follow(std::uint32_t k, const View&) {
+  void follow(std::uint32_t k, const View& view) {
     const LearnedIteration& now = recorder_.current();
     if (exact_) {
       const LearnedIteration& it = entry().it;
       exact_ = k < it.op_count() && it.signature_prefix[k] == now.signature_prefix[k];
-      if (!exact_) reconsider(k);
+      if (!exact_) reconsider(k, view);
     }
     align(k);
   }
 
   // The sequence has left the plan's: is it the beginning of another one?
-  void reconsider(std::uint32_t k) {
+  void reconsider(std::uint32_t k, const View& view) {
     const LearnedIteration& now = recorder_.current();
     std::size_t best = Entry::kNone;
     bool best_exact = false;
@@ -224,7 +258,7 @@ class Adaptive final : public Policy {
     const LearnedIteration& mine = entry().it;
     if (!best_exact && k < mine.op_count() && mine.name_prefix[k] == now.name_prefix[k]) return;
     ++switches_;
-    adopt(best);
+    adopt(best, view);
     exact_ = best_exact;
     for (std::uint32_t i = 0; i < k; ++i) bind_operands(i, i);
     pointer_ = k;
@@ -269,24 +303,40 @@ class Adaptive final : public Policy {
 
   // ---- moves
 
-  bool plan_usable(const View& view) const { return entry().planned && view.host_now() >= entry().ready; }
+  void evict(Slot slot, Actions& actions) {
+    actions.evict(slot);
+    leaving_.push_back(slot);
+  }
+
+  // The new plan takes over: from the operator on that it was made for, or when it is ready before and the
+  // steps until then are the same. What comes too late is waited for.
+  void take_over(const View& view, Actions& actions) {
+    if (!fresh_made_ || here() < fresh_from_) return;
+    if (view.host_now() < ready_) actions.spend_host_time(ready_ - view.host_now());
+    steps_ = std::move(fresh_);
+    fresh_.clear();
+    fresh_made_ = false;
+    in_force_ = true;
+    step_ = 0;
+    late_.clear();
+  }
 
   void run_steps(const View& view, Actions& actions) {
-    if (!plan_usable(view)) return;
+    take_over(view, actions);
+    if (!in_force_) return;
     if (first_planned_ < 0) first_planned_ = iteration_;
     // pointer_ is past the operator about to be issued when that one is in the sequence.
-    const std::uint32_t at = synced_ && pointer_ > 0 ? pointer_ - 1 : pointer_;
-    const auto& steps = entry().plan.steps;
-    for (; step_ < steps.size() && steps[step_].op <= at; ++step_) {
-      const Step& step = steps[step_];
-      const Slot slot = slot_of_[step.object];
+    const std::uint32_t at = here();
+    for (; step_ < steps_.size() && steps_[step_].op <= at; ++step_) {
+      const Step& step = steps_[step_];
+      const Slot slot = step.object == kNever ? step.slot : slot_of_[step.object];
       if (slot == kNoSlot) continue;
       const Residency residency = view.residency(slot);
       const bool resident = residency == Residency::device || residency == Residency::both;
       if (step.action == PlanAction::evict) {
         // Passed over while out of step: only if it is not wanted soon.
-        if (resident && view.evictable(slot) && (step.op == at || distance(slot) > params_.window))
-          actions.evict(slot);
+        if (resident && view.evictable(slot) && (step.op == at || distance(slot, view) > params_.window))
+          evict(slot, actions);
       } else if (step.action == PlanAction::copy_out) {
         if (resident) actions.copy_out(slot);
       } else if (residency == Residency::host || residency == Residency::outgoing) {
@@ -298,6 +348,9 @@ class Adaptive final : public Policy {
       return (residency != Residency::host && residency != Residency::outgoing) || actions.prefetch(slot);
     });
   }
+
+  // Operator of the plan's sequence that is about to be issued.
+  std::uint32_t here() const { return synced_ && pointer_ > 0 ? pointer_ - 1 : pointer_; }
 
   // Swap-in of what is used a window ahead and is not here, for whatever reason.
   void look_ahead(const View& view, Actions& actions) {
@@ -314,19 +367,95 @@ class Adaptive final : public Policy {
     }
   }
 
-  // Operators until the predicted next use.
-  std::int64_t distance(Slot slot) const {
-    constexpr std::int64_t kUnknown = 100'000, kNoUse = std::int64_t{1} << 40;
-    if (current_ == Entry::kNone) return kUnknown;
+  // Object of the plan's sequence that a storage plays; kNever when none.
+  std::uint32_t object_played(Slot slot) const {
     const std::uint32_t s = index(slot);
+    if (current_ == Entry::kNone || s >= object_of_.size() || object_of_[s].epoch != epoch_) return kNever;
+    return object_of_[s].object;
+  }
+
+  // Operators until the predicted next use.
+  std::int64_t distance(Slot slot, const View& view) const {
+    constexpr std::int64_t kNoUse = std::int64_t{1} << 40;
+    const std::uint32_t object = object_played(slot);
+    // What was used long ago will not be used soon: forward passes leave in the order in which backward
+    // passes want them last.
+    if (object == kNever) return std::int64_t{params_.window} + view.position() - view.last_use(slot);
     const LearnedIteration& it = entry().it;
-    if (s >= object_of_.size() || object_of_[s].epoch != epoch_) return std::int64_t{it.op_count()} / 2;
-    const std::uint32_t object = object_of_[s].object;
     const auto uses = it.uses_of(object);
-    const auto next = std::lower_bound(uses.begin(), uses.end(), pointer_);
-    if (next != uses.end()) return std::int64_t{*next} - pointer_;
+    const auto next = std::lower_bound(uses.begin(), uses.end(), here());
+    if (next != uses.end()) return std::int64_t{*next} - here();
     if (!it.persistent(object) || uses.empty()) return kNoUse;
-    return std::int64_t{it.op_count()} - pointer_ + uses.front();
+    return std::int64_t{it.op_count()} - here() + uses.front();
+  }
+  // The same in ns of kernels or of issuing them, until the end of that use; < 0 when there is none.
+  std::int64_t time_until_used(Slot slot, const View& view) const {
+    const std::int64_t dispatch = view.machine().host.op_dispatch.value;
+    if (current_ == Entry::kNone || object_played(slot) == kNever) {
+      const bool recent = current_ == Entry::kNone || view.last_use(slot) >= first_op_;
+      return recent ? dispatch * (1 + distance(slot, view)) : -1;
+    }
+    const std::int64_t d = distance(slot, view);
+    if (d >= std::int64_t{1} << 40) return -1;
+    const auto& clock = entry().clock;
+    const auto count = static_cast<std::int64_t>(clock.size()) - 1;
+    const std::int64_t end = here() + d + 1;
+    const auto at = [&](std::int64_t op) { return clock[static_cast<std::size_t>(std::min(op, count))]; };
+    return std::max<std::int64_t>(1, (end <= count ? at(end) : clock.back() + at(end - count)) - at(here()));
+  }
+
+  // ---- room among places
+
+  std::int64_t cost_of_leaving(Slot slot, std::int64_t near, const View& view) const {
+    if (!view.evictable(slot)) return -1;
+    const Bytes bytes{foresight::rounded(view.size(slot), Bytes{512})};
+    return foresight::sweep_cost(
+        {bytes, view.storage_class(slot), view.host_copy_valid(slot), false, time_until_used(slot, view)},
+        kUnplanned, view.budget(), near);
+  }
+
+  // The request that room is short for: what the operator about to be issued creates or reads next.
+  Bytes request(Bytes shortfall, const View& view) const {
+    const auto operands = view.operands(view.position());
+    for (const Access& access : operands) {
+      if (view.residency(access.slot) == Residency::absent && view.size(access.slot) >= shortfall)
+        return view.size(access.slot);
+    }
+    for (const Access& access : operands) {
+      if (view.residency(access.slot) == Residency::host && view.size(access.slot) >= shortfall)
+        return view.size(access.slot);
+    }
+    return shortfall;
+  }
+
+  // Evicts neighbours that make one place, or empties segments; false when neither is possible.
+  bool clear_a_place(Bytes shortfall, const View& view, Actions& actions) {
+    const std::shared_ptr<MemoryFork> memory = view.fork_memory();
+    const auto& allocator = memory->allocator;
+    std::unordered_map<std::uint64_t, Slot> by_address;
+    const auto note = [&](Slot s) {
+      if (view.block(s) != kNoBlock) by_address.emplace(allocator.block_address(view.block(s)), s);
+    };
+    for (Slot s = view.oldest(); s != kNoSlot; s = view.newer(s)) note(s);
+    const std::int64_t near = foresight::near_time(kUnplanned, view.budget(), view.machine());
+    const foresight::TenantAt tenants = [&](std::uint64_t address) {
+      const auto found = by_address.find(address);
+      if (found == by_address.end()) return foresight::Tenant{kNever, -1};
+      return foresight::Tenant{index(found->second), cost_of_leaving(found->second, near, view)};
+    };
+    const auto bytes = static_cast<std::int64_t>(
+        allocator.config().round_size(static_cast<std::uint64_t>(request(shortfall, view).value)));
+    const auto segments = allocator.snapshot();
+    auto victims = foresight::cheapest_place(
+        segments, {bytes, bytes > static_cast<std::int64_t>(kSmallSize), 0}, tenants);
+    if (victims.empty()) {
+      const std::int64_t missing =
+          static_cast<std::int64_t>(memory->device.used()) - view.budget().value +
+          static_cast<std::int64_t>(allocator.config().growth(static_cast<std::uint64_t>(bytes)));
+      victims = foresight::cheapest_segments(segments, missing, tenants);
+    }
+    for (const std::uint32_t s : victims) evict(Slot{s}, actions);
+    return !victims.empty();
   }
 
   // ---- learning
@@ -343,6 +472,7 @@ class Adaptive final : public Policy {
     }
     ++learned_;
     auto fresh = std::make_unique<Entry>();
+    if (last_ != Entry::kNone) fresh->tuning = library_[last_]->tuning;
     fresh->it = std::move(it);
     fresh->peak = peak_of(fresh->it);
     const std::size_t place = free_place();
@@ -351,7 +481,11 @@ class Adaptive final : public Policy {
     for (std::uint32_t op = 0; op < fresh->it.op_count(); ++op) {
       fresh->it.device_time.push_back(view.measured_time(first + op));
     }
-    make_plan(*fresh, view, actions);
+    fresh->clock.assign(1, 0);
+    const Nanos dispatch = view.machine().host.op_dispatch;
+    for (const Nanos time : fresh->it.device_time) {
+      fresh->clock.push_back(fresh->clock.back() + std::max(time, dispatch).value);
+    }
     library_[place] = std::move(fresh);
     settle(place);
   }
@@ -399,27 +533,76 @@ class Adaptive final : public Policy {
     return oldest;
   }
 
-  void make_plan(Entry& e, const View& view, Actions& actions) {
-    std::vector<std::uint8_t> on_host(e.it.objects.size(), 0);
-    for (std::uint32_t o = 0; o < e.it.objects.size(); ++o) {
-      if (!e.it.persistent(o)) continue;
-      const Residency residency = view.residency(e.it.objects[o].slot);
-      on_host[o] = residency == Residency::host || residency == Residency::outgoing ? 1 : 0;
+  // From the state that the run is in. While a plan is in force and nothing went wrong, it is left alone and
+  // the iteration that should follow is planned, in good time; else the rest of this one, too.
+  void make_plan(std::uint32_t op, const View& view, Actions& actions) {
+    plan_wanted_ = false;
+    const bool keep = in_force_ && !diverged_ && places_;
+    diverged_ = false;
+    std::vector<Lap> laps{{entry().it, here()}};
+    std::size_t which = current_;
+    for (int i = 0; i < (keep ? 3 : 2); ++i) {
+      which = predict(which);
+      laps.push_back({library_[which]->it, 0});
     }
-    e.plan = plan_learned(e.it, view.machine(), plan_budget_, on_host, params_.effort);
-    e.planned = true;
+    const std::size_t next = predict(current_);
+    std::erase_if(leaving_, [&](Slot s) { return view.residency(s) != Residency::outgoing; });
+    Entry& planned = keep ? *library_[next] : entry();
+    AheadOptions options;
+    options.budget = view.budget();
+    options.trials = keep ? params_.trials : 1;
+    options.first = planned.plans == 0;
+    options.round = planned.plans;
+    const std::uint32_t left = entry().it.op_count() - here();
+    options.hold =
+        keep ? left
+             : std::min(left, operators_in(planning_time(laps, options.first ? 3 : options.trials), view));
+    const auto held = std::span<const Step>(steps_).subspan(std::min(step_, steps_.size()));
+    AheadPlan plan = plan_ahead(laps, slot_of_, leaving_, held, planned.tuning, options, view);
+    planned.tuning = plan.tuning;
+    ++planned.plans;
     ++plans_;
-    last_steps_ = static_cast<std::int64_t>(e.plan.steps.size());
-    const Nanos cost{static_cast<std::int64_t>(e.plan.work) * params_.plan_ns};
+    bridge_.clear();
+    std::vector<Step> now;
+    for (const AheadStep& step : plan.steps) {
+      if (step.lap < 2)
+        (step.lap == 0 ? now : bridge_).push_back({step.op, step.action, step.object, step.slot});
+    }
+    bridge_to_ = next;
+    last_steps_ = static_cast<std::int64_t>(keep ? bridge_.size() : now.size());
+    const Nanos cost{static_cast<std::int64_t>(plan.work) * params_.plan_ns};
+    bridge_ready_ = view.host_now();
     if (params_.planner == "background") {
-      e.ready = view.host_now() + cost;
+      bridge_ready_ += cost;
     } else {
       actions.spend_host_time(cost);
     }
+    plan_after_ = op + std::max<std::uint32_t>(16, entry().it.op_count() / 8);
+    if (keep) return;
+    fresh_ = std::move(now);
+    fresh_made_ = true;
+    fresh_from_ = here() + options.hold;
+    ready_ = bridge_ready_;
+  }
+
+  // About what planning will take.
+  Nanos planning_time(const std::vector<Lap>& laps, std::int64_t trials) const {
+    std::uint64_t size = 0;
+    for (const Lap& lap : laps) size += lap.it.operands.size() + lap.it.op_count();
+    return Nanos{static_cast<std::int64_t>(size) * params_.plan_ns * (2 + 4 * trials) * 3 / 4};
+  }
+  // About how many operators the host issues in that time.
+  std::uint32_t operators_in(Nanos time, const View& view) const {
+    if (params_.planner != "background") return 0;
+    const std::int64_t issued = recorder_.current().op_count() - 1;
+    std::int64_t each = view.machine().host.op_dispatch.value;
+    if (issued >= 64) each = std::max(each, (view.host_now() - begin_time_).value / issued);
+    return static_cast<std::uint32_t>(
+        std::min<std::int64_t>(time.value / std::max<std::int64_t>(1, each), 1 << 30));
   }
 
   const AdaptiveParams params_;
-  Bytes plan_budget_{0};
+  bool places_ = false;  // the allocator's free bytes lie in pieces
   Recorder recorder_;
   std::vector<std::unique_ptr<Entry>> library_;
   std::size_t last_ = Entry::kNone, current_ = Entry::kNone;  // entry of the last, of the running iteration
@@ -429,8 +612,19 @@ class Adaptive final : public Policy {
   bool exact_ = false;  // every operator so far is the plan's, by signature
   bool synced_ = true;  // the last operator was found in the plan's sequence
   std::uint32_t pointer_ = 0, ahead_ = 0;
+  std::vector<Step> steps_, fresh_,
+      bridge_;  // followed; made, not ready; of the iteration that should follow
   std::size_t step_ = 0;
-  std::vector<Slot> slot_of_;  // by object
+  std::size_t bridge_to_ = Entry::kNone;
+  bool in_force_ = false, fresh_made_ = false, plan_wanted_ = false;
+  bool diverged_ = false;             // the run is not where the plan in force would have it
+  std::uint32_t plan_after_ = 0;      // operator of the run before which no other plan is made
+  Nanos ready_{0}, bridge_ready_{0};  // fresh_ and bridge_ may be followed from then on
+  std::uint32_t fresh_from_ = 0;      // operator of the sequence from which on fresh_ is followed
+  std::uint32_t first_op_ = 0;        // of the running iteration
+  Nanos begin_time_{0};               // of the running iteration, on the host clock
+  std::vector<Slot> leaving_;         // evicted, oldest first; some handed on since
+  std::vector<Slot> slot_of_;         // by object
   struct Bound {
     std::uint32_t epoch, object;
   };
@@ -448,9 +642,10 @@ SWAPLAB_REGISTER_POLICY(
      .summary =
          "online: a library of plans, one per recognised sequence, switched and aligned as operators run",
      .citation = "",
-     .needs = Needs::op_events | Needs::op_stream | Needs::measured_times | Needs::link_model},
-    {integer_parameter("effort", &AdaptiveParams::effort, 0, 1000,
-                       "millions of accesses that planning may replay"),
+     .needs = Needs::op_events | Needs::op_stream | Needs::measured_times | Needs::link_model |
+              Needs::places},
+    {integer_parameter("trials", &AdaptiveParams::trials, 1, 1000,
+                       "plans compared for the next iteration while one runs"),
      choice_parameter<AdaptiveParams>("planner", &AdaptiveParams::planner, {"background", "blocking"},
                                       "plans are made beside the training thread, or by it"),
      integer_parameter("plan_ns", &AdaptiveParams::plan_ns, 0, 1'000'000,
@@ -464,9 +659,7 @@ SWAPLAB_REGISTER_POLICY(
      fraction_parameter("same_sequence", &AdaptiveParams::same_sequence, 0, kUnchanged,
                         "share of edited operators below which a sequence shares a known one's plan"),
      fraction_parameter("same_memory", &AdaptiveParams::same_memory, 0, kUnchanged,
-                        "and the share by which its peak may differ"),
-     fraction_parameter("margin", &AdaptiveParams::margin, 0, 500'000,
-                        "share of the budget that plans leave to the caching allocator")});
+                        "and the share by which its peak may differ")});
 
 }  // namespace
 }  // namespace swaplab::adaptive

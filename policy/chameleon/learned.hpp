@@ -36,11 +36,6 @@ struct LearnedIteration {
   std::vector<std::uint64_t> signature_prefix, name_prefix;
   // Per object, ascending: operators that use it. Filled by finish().
   std::vector<std::uint32_t> use_begin, uses;
-  // Objects from before that die here, with the object that plays their part for the next iteration.
-  struct Carry {
-    std::uint32_t dying, successor;
-  };
-  std::vector<Carry> carries;
 
   std::uint32_t op_count() const { return static_cast<std::uint32_t>(name.size()); }
   std::span<const Operand> operands_of(std::uint32_t op) const {
@@ -67,6 +62,8 @@ class Recorder {
   const LearnedIteration& current() const { return now_; }
   // Slots of the operands recorded so far, parallel to current().operands.
   const std::vector<Slot>& slots() const { return slots_; }
+  // Before the first operator of an iteration: storages that outlived the one before, some freed since.
+  const std::vector<Slot>& survivors() const { return known_; }
 
  private:
   std::uint32_t object_of(Slot slot, bool created, const View& view);
@@ -81,22 +78,13 @@ class Recorder {
   bool first_op_ = true;
 };
 
-// One step of a plan, bound to an operator of the learned iteration.
+// One step of a plan, bound to an operator of the learned iteration. `object` kNever: `slot` is meant.
 struct Step {
   std::uint32_t op;
   PlanAction action;
   std::uint32_t object;
+  Slot slot;
 };
-
-struct LearnedPlan {
-  std::vector<Step> steps;  // ascending op
-  std::uint64_t work = 0;   // operators and accesses that the planner replayed
-};
-
-// Plans the middle one of three repetitions of the iteration, on its measured times and the machine's link.
-// `on_host`: by object, persistent ones that are not on the device now.
-LearnedPlan plan_learned(const LearnedIteration& iteration, const Machine& machine, Bytes budget,
-                         const std::vector<std::uint8_t>& on_host, std::int64_t effort);
 
 // Share of unequal operators, in ppm of the longer one: edit distance (insertions and deletions) over both
 // lengths, kUnchanged when it exceeds `limit`.

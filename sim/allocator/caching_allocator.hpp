@@ -55,6 +55,11 @@ class CachingAllocator {
   CachingAllocator(Backend& backend, AllocatorConfig config,
                    Combinations combinations = Combinations::supported_only);
 
+  // The same blocks, settings and statistics over another device, whose memory must hold the same segments
+  // (MemoryFork). Throws Error(invariant) while blocks wait for events.
+  template <class Other>
+  CachingAllocator(Backend& backend, const CachingAllocator<Other>& source);
+
   // Limits reserved bytes to trunc(fraction * capacity); also arms the garbage collection.
   void set_memory_fraction(double fraction);
 
@@ -93,6 +98,9 @@ class CachingAllocator {
   std::vector<SegmentInfo> snapshot() const;
 
  private:
+  template <class Other>
+  friend class CachingAllocator;
+
   using Block = allocator_detail::Block;
   using BlockState = allocator_detail::BlockState;
   using FreeBins = allocator_detail::FreeBins;

@@ -23,6 +23,32 @@ CachingAllocator<Backend>::CachingAllocator(Backend& backend, AllocatorConfig co
 }
 
 template <class Backend>
+template <class Other>
+CachingAllocator<Backend>::CachingAllocator(Backend& backend, const CachingAllocator<Other>& source)
+    : backend_(backend),
+      config_(source.config_),
+      capacity_(source.capacity_),
+      collects_garbage_(source.collects_garbage_),
+      limited_(source.limited_),
+      allowed_(source.allowed_),
+      garbage_threshold_(source.garbage_threshold_),
+      large_lookups_(source.large_lookups_),
+      blocks_(source.blocks_),
+      stats_(source.stats_),
+      cached_at_(source.cached_at_),
+      free_ranges_(source.free_ranges_) {
+  if (source.events_pending_ != 0) {
+    throw Error(ErrorKind::invariant, "caching allocator: copied while blocks wait for events");
+  }
+  for (std::size_t i = 0; i < pools_.size(); ++i) {
+    if (source.pools_[i]) {
+      pools_[i] = std::make_unique<Pool>(Pool{source.pools_[i]->free, source.pools_[i]->unmapped});
+    }
+  }
+  for (const auto& range : source.ranges_) ranges_.push_back({range.address, range.size, range.page});
+}
+
+template <class Backend>
 void CachingAllocator<Backend>::set_memory_fraction(double fraction) {
   if (!(fraction > 0 && fraction <= 1)) {
     throw Error(ErrorKind::usage,

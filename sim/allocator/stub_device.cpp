@@ -23,6 +23,14 @@ void StubDevice::remove(std::vector<Range>& live, std::uint64_t address) {
                                   [&](const Range& range) { return range.begin < address; }));
 }
 
+void StubDevice::adopt_segment(std::uint64_t address, std::uint64_t size) {
+  segments_.push_back({address, address + size});
+}
+
+void StubDevice::adopt_range(std::uint64_t address, std::uint64_t size) {
+  address_ranges_.push_back({address, address + size});
+}
+
 std::uint64_t StubDevice::device_malloc(std::uint64_t size, std::uint32_t stream) {
   ++calls_.cuda_malloc;
   if (size > capacity_ - used_) {

@@ -42,6 +42,12 @@ class StubDevice {
 
   explicit StubDevice(std::uint64_t capacity) : capacity_(capacity) {}
 
+  // Memory and address ranges that are taken already, without a call, by ascending address; for copies of a
+  // running device (MemoryFork).
+  void adopt_segment(std::uint64_t address, std::uint64_t size);
+  void adopt_range(std::uint64_t address, std::uint64_t size);
+  void adopt_used(std::uint64_t bytes) { used_ = bytes; }
+
   std::uint64_t capacity() const { return capacity_; }
   std::uint64_t device_malloc(std::uint64_t size, std::uint32_t stream);
   void device_free(std::uint64_t address, std::uint64_t size, std::uint32_t stream);

@@ -4,9 +4,11 @@
 #include <cmath>
 #include <cstdlib>
 #include <map>
+#include <random>
 
 #include "policy/chameleon/learned.hpp"
 #include "sim/machine_io.hpp"
+#include "sim/memory_fork.hpp"
 #include "sim/schedule_checker.hpp"
 #include "tests/policy/policy_programs.hpp"
 #include "tests/support/shared.hpp"
@@ -73,7 +75,7 @@ class Watcher final : public Policy {
 
 }  // namespace
 
-TEST_CASE("recorder: objects, births, deaths, carries") {
+TEST_CASE("recorder: objects, births, deaths") {
   // Per iteration: forward makes a, backward makes gradient g (which outlives it) and frees a; the next
   // iteration frees the old g before its first operator.
   test::ProgramWriter w;
@@ -117,35 +119,58 @@ TEST_CASE("recorder: objects, births, deaths, carries") {
   }
   CHECK(activations == 1);
   CHECK(gradients == 2);
-  // The old gradient dies before operator 0; this iteration's plays that part for the next.
-  REQUIRE(it.carries.size() == 1);
-  CHECK(it.objects[it.carries[0].dying].death == 0);
-  CHECK(it.objects[it.carries[0].successor].born == 1);
   CHECK(watcher.learned[1].signature_prefix.back() == watcher.learned[2].signature_prefix.back());
 }
 
-TEST_CASE("a learned iteration is planned like a program") {
-  const Program chain = test::chain(8, 1, 1000);
-  Watcher watcher;
-  RunOptions options;
-  options.allocator = AllocatorKind::ideal;
-  options.needs = Needs::op_events | Needs::op_stream;
-  const Machine machine = test::plain_machine(1'000'000'000);  // 1000 B in 1 us, as long as an operator
-  REQUIRE(run_program(chain, machine, watcher, options).outcome == Outcome::ok);
-  LearnedIteration it = watcher.learned.at(0);
-  it.device_time.assign(it.op_count(), Nanos{1000});
-  const std::vector<std::uint8_t> nowhere(it.objects.size(), 0);
-  CHECK(plan_learned(it, machine, Bytes{64 + 8000}, nowhere, 1).steps.empty());  // everything fits
-  const LearnedPlan plan = plan_learned(it, machine, Bytes{64 + 4000}, nowhere, 1);
-  std::size_t out = 0, in = 0;
-  for (const Step& step : plan.steps) {
-    CHECK(step.op < it.op_count());
-    if (step.action == PlanAction::evict) ++out;
-    if (step.action == PlanAction::prefetch) ++in;
+TEST_CASE("a copy of the allocator answers as the allocator does") {
+  std::mt19937 random(7);
+  StubDevice device(std::uint64_t{200} << 20);
+  CachingAllocator<StubDevice> allocator(device, {});
+  std::vector<BlockId> blocks;
+  const auto step = [](std::mt19937& r, CachingAllocator<StubDevice>& a, std::vector<BlockId>& held) {
+    if (held.size() > 40 || (!held.empty() && r() % 3 == 0)) {
+      const std::size_t which = r() % held.size();
+      a.free(held[which]);
+      held.erase(held.begin() + static_cast<std::ptrdiff_t>(which));
+      return std::uint64_t{0};
+    }
+    const std::int64_t bytes = r() % 4 == 0 ? 1 + r() % (30U << 20) : 1 + r() % (2U << 20);
+    const AllocResult got = a.alloc(Bytes{bytes}, 0);
+    if (got.status == AllocStatus::ok) held.push_back(got.block);
+    return got.address;
+  };
+  for (int i = 0; i < 400; ++i) step(random, allocator, blocks);
+  StubDevice same(std::uint64_t{200} << 20);
+  for (const SegmentInfo& segment : allocator.snapshot()) same.adopt_segment(segment.address, segment.size);
+  same.adopt_used(device.used());
+  MemoryFork fork(same, allocator);
+  std::vector<BlockId> theirs = blocks;
+  std::mt19937 again = random;
+  std::size_t served = 0;
+  for (int i = 0; i < 400; ++i) {
+    const std::uint64_t address = step(random, allocator, blocks);
+    REQUIRE(step(again, fork.allocator, theirs) == address);
+    if (address != 0) ++served;
   }
-  CHECK(out >= 4);
-  CHECK(in >= 4);
-  CHECK(plan.work > 0);
+  CHECK(served > 100);
+  CHECK(fork.device.used() == device.used());
+}
+
+TEST_CASE("plans from the running state hold: a constant sequence needs no unplanned eviction") {
+  const Machine machine = load_machine("h100-pcie5");
+  for (const std::string name : {"gpt2_medium", "resnet50_b256"}) {
+    CAPTURE(name);
+    std::uint64_t rooms[2] = {0, 0};
+    for (const std::uint32_t more : {0U, 1U}) {
+      const Program program = compile_program(bundled(name, 5 + 2 * more), machine, TimeSource::model);
+      const RunResult r = test::run_policy("adaptive", program, machine, Bytes{program.peak_bytes.value / 2},
+                                           AllocatorKind::caching);
+      REQUIRE(r.outcome == Outcome::ok);
+      rooms[more] = r.make_room_calls;
+    }
+    CHECK(rooms[0] > 0);          // while it learned
+    CHECK(rooms[0] == rooms[1]);  // and not since
+  }
 }
 
 TEST_CASE("edit share: insertions and deletions over the longer length") {
@@ -215,11 +240,13 @@ TEST_CASE("adaptive beats chameleon where the sequence changes") {
   for (const Cell& cell : cells) {
     const Trace trace = perturbed(bundled(cell.trace, cell.iterations), cell.changes, 1);
     const Program program = compile_program(trace, machine, TimeSource::model);
-    const RunResult free = test::run_policy("none", program, machine, kUnlimitedBudget);
+    const RunResult free =
+        test::run_policy("none", program, machine, kUnlimitedBudget, AllocatorKind::caching);
     for (const std::int64_t percent : {60, 80}) {
       const Bytes budget{program.peak_bytes.value * percent / 100};
-      const RunResult theirs = test::run_policy("chameleon:n_layers=12", program, machine, budget);
-      const RunResult ours = test::run_policy("adaptive", program, machine, budget);
+      const RunResult theirs =
+          test::run_policy("chameleon:n_layers=12", program, machine, budget, AllocatorKind::caching);
+      const RunResult ours = test::run_policy("adaptive", program, machine, budget, AllocatorKind::caching);
       CAPTURE(cell.trace);
       CAPTURE(percent);
       REQUIRE(theirs.outcome == Outcome::ok);
@@ -236,7 +263,7 @@ TEST_CASE("adaptive beats chameleon where the sequence changes") {
   }
   MESSAGE("geometric mean of lost time, chameleon over adaptive: "
           << std::exp(log_ratio / static_cast<double>(counted)));
-  CHECK(std::exp(log_ratio / static_cast<double>(counted)) > 1.3);
+  CHECK(std::exp(log_ratio / static_cast<double>(counted)) > 2.0);
 }
 
 TEST_CASE("adaptive recognises sequences and switches plans") {
@@ -306,7 +333,7 @@ TEST_CASE("online policies survive random perturbation schedules at half the pea
     const Bytes budget{program.peak_bytes.value / 2};
     const AllocatorKind allocator = i % 3 == 0 ? AllocatorKind::caching : AllocatorKind::ideal;
     for (const std::string policy :
-         {"chameleon:n_layers=4,warmup_step=1,stable_step=1", "adaptive:effort=1"}) {
+         {"chameleon:n_layers=4,warmup_step=1,stable_step=1", "adaptive:trials=2"}) {
       CAPTURE(policy);
       Schedule schedule;
       const RunResult r = test::run_policy(policy, program, machine, budget, allocator, &schedule);
