@@ -242,6 +242,17 @@ examples:
               --budget 0.7x --machine h100-pcie5 --iterations 10 --json
   swaplab run --trace months.swt --policy lru,chameleon --budget 0.5x --bounded-memory
 
+columns, means over the steady iterations:
+  slowdown      iteration time over that of the same job without a budget
+  vs bound      above the proven lower bound of the same budget
+  swap-in       compute waits for a copy back; memory: for room that a copy out still occupies;
+                other stalls: host work, synchronisation, allocator recovery (--json has each)
+  frag          share of reserved bytes that was not allocated at the peak
+outcomes: ok; infeasible: one operator needs more than the budget at once, no policy can run it (for `none`: its
+peak does not fit); out_of_memory: the policy found nothing to evict, another one may.
+Online policies (chameleon, adaptive, static-plan, capuchin-swap) learn for some iterations first: give them
+--iterations 20 or more before you judge them.
+
 )";
 
 }  // namespace
@@ -291,9 +302,16 @@ int run_command(const Arguments& arguments) {
   if (!bound_asked || !policies.empty()) request.policies = parse_policies(policies);
   request.budgets = parse_budgets(values["budget"].as<std::string>());
   request.machine = load_machine(values["machine"].as<std::string>());
+  request.warn = [](const std::string& text) { std::fprintf(stderr, "warning: %s\n", text.c_str()); };
   if (values.count("set") != 0) {
     for (const std::string& assignment : values["set"].as<std::vector<std::string>>())
       apply_figure_assignment(request.machine, assignment);
+  }
+  for (const BudgetSpec& budget : request.budgets) {
+    if (budget.denominator == 0 && budget.absolute > request.machine.hbm_capacity && budget.text != "inf")
+      request.warn("budget " + budget.text + " is more than the " +
+                   human_bytes(request.machine.hbm_capacity) + " of device memory that '" +
+                   request.machine.name + "' has; it is simulated all the same");
   }
   if (values.count("times") != 0) {
     const std::string times = values["times"].as<std::string>();
@@ -321,7 +339,6 @@ int run_command(const Arguments& arguments) {
   request.jobs = values.count("jobs") != 0 ? std::max(1u, values["jobs"].as<unsigned>())
                                            : std::max(1u, std::thread::hardware_concurrency());
   if (values.count("schedule") != 0) request.schedule_path = values["schedule"].as<std::string>();
-  request.warn = [](const std::string& text) { std::fprintf(stderr, "warning: %s\n", text.c_str()); };
   const bool terminal = ::isatty(STDERR_FILENO) != 0;
   const auto begin = std::chrono::steady_clock::now();
   request.progress = [terminal, begin, last = begin](std::size_t done, std::size_t total) mutable {

@@ -3,6 +3,7 @@
 #include <iostream>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <span>
 
 #include "experiments/commands.hpp"
 #include "experiments/options.hpp"
@@ -158,7 +159,9 @@ void print_summary(const std::string& output, const Trace& trace, const TraceRep
               static_cast<unsigned long long>(report.storages), human_bytes(report.peak_bytes).c_str(),
               human_bytes(report.live_bytes).c_str());
   TextTable table({"iteration", "kind", "operators", "peak", "live at end", "device time"}, 2);
-  for (const IterationSummary& it : report.iterations) {
+  constexpr std::size_t kShown = 40;
+  const std::size_t shown = report.iterations.size() <= kShown + 1 ? report.iterations.size() : kShown;
+  for (const IterationSummary& it : std::span(report.iterations).first(shown)) {
     table.add({std::to_string(it.iteration.number),
                std::string(it.iteration.kind == IterationKind::train ? "train" : "val") +
                    (it.iteration.step_skipped ? " (step skipped)" : ""),
@@ -166,6 +169,8 @@ void print_summary(const std::string& output, const Trace& trace, const TraceRep
                human_bytes(it.live_at_end), trace.has_device_times() ? human_time(it.device_time) : "-"});
   }
   std::fputs(table.text().c_str(), stdout);
+  if (shown < report.iterations.size())
+    std::printf("... and %zu more iterations (--json has all)\n", report.iterations.size() - shown);
 }
 
 int list(bool json) {
@@ -226,8 +231,12 @@ int trace_synth_command(const Arguments& arguments) {
   if (values.count("output") != 0) output = values["output"].as<std::string>();
   // Without times to add, a .swt grows on disk: such a trace may be larger than memory.
   const bool streamed = output.ends_with(".swt") && values.count("machine") == 0;
-  if (streamed) synth::synthesize_to_swt(config, output);
-  Trace trace = streamed ? read_trace(output) : synth::synthesize(config);
+  MappedTrace mapped;
+  if (streamed) {
+    synth::synthesize_to_swt(config, output);
+    mapped = map_trace(output);
+  }
+  Trace trace = streamed ? mapped.trace : synth::synthesize(config);
   Json roofline;
   if (values.count("machine") != 0) {
     const Machine machine = load_machine(values["machine"].as<std::string>());
@@ -237,7 +246,7 @@ int trace_synth_command(const Arguments& arguments) {
     throw Error(ErrorKind::usage, "--roofline needs --machine");
   }
   if (!output.empty() && !streamed) write_trace(trace, output);
-  const TraceReport report = examine_trace(trace);
+  const TraceReport report = examine_trace(trace, mapped.forget_pages);
   if (values.count("json") != 0) {
     Json summary = summary_json(output, trace, report);
     if (!roofline.is_null()) summary["roofline"] = std::move(roofline);

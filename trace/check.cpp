@@ -2,10 +2,11 @@
 
 #include <algorithm>
 #include <map>
+#include <unordered_map>
 
 namespace swaplab {
 
-TraceReport examine_trace(const Trace& trace) {
+TraceReport examine_trace(const Trace& trace, const std::function<void()>& passed) {
   TraceReport report;
   const auto n = static_cast<std::uint32_t>(trace.ops.size());
   report.operators = n;
@@ -15,11 +16,16 @@ TraceReport examine_trace(const Trace& trace) {
   };
   enum : std::uint8_t { unborn, live, dead };
   std::vector<std::uint8_t> state(trace.storages.size(), unborn);
-  std::vector<Bytes> size(trace.storages.bytes.begin(), trace.storages.bytes.end());
+  std::unordered_map<std::uint32_t, Bytes> resized;
+  const auto size = [&](std::uint32_t s) {
+    if (resized.empty()) return trace.storages.bytes[s];
+    const auto found = resized.find(s);
+    return found == resized.end() ? trace.storages.bytes[s] : found->second;
+  };
   std::array<Bytes, 6> by_class{};
   Bytes live_bytes{0};
   std::map<std::uint32_t, std::uint64_t> name_counts;
-  std::size_t iteration = 0;
+  std::size_t iteration = 0, ended = 0;
   for (const Iteration& it : trace.iterations) {
     IterationSummary summary;
     summary.iteration = it;
@@ -35,6 +41,7 @@ TraceReport examine_trace(const Trace& trace) {
     }
   };
   for (std::uint32_t gap = 0; gap <= n; ++gap) {
+    if (passed && gap % (std::uint32_t{1} << 20) == 0) passed();
     while (iteration < report.iterations.size() && gap > report.iterations[iteration].iteration.end_op)
       ++iteration;
     const bool inside = iteration < report.iterations.size() &&
@@ -47,7 +54,7 @@ TraceReport examine_trace(const Trace& trace) {
         if (trace.storages.birth_gap[event.arg] != gap)
           problem("storage " + std::to_string(event.arg) + ": wrong birth");
         state[event.arg] = live;
-        add(event.arg, size[event.arg], gap);
+        add(event.arg, size(event.arg), gap);
         if (inside) ++report.iterations[iteration].allocations;
       } else if (event.kind == EventKind::free) {
         if (state[event.arg] != live)
@@ -55,15 +62,16 @@ TraceReport examine_trace(const Trace& trace) {
         if (trace.storages.death_gap[event.arg] != gap)
           problem("storage " + std::to_string(event.arg) + ": wrong death");
         state[event.arg] = dead;
-        add(event.arg, -size[event.arg], gap);
+        add(event.arg, -size(event.arg), gap);
       } else if (event.kind == EventKind::resize) {
         const Resize& r = trace.resizes[event.arg];
-        add(index(r.storage), r.to - size[index(r.storage)], gap);
-        size[index(r.storage)] = r.to;
+        add(index(r.storage), r.to - size(index(r.storage)), gap);
+        resized[index(r.storage)] = r.to;
       } else if (event.kind == EventKind::mark && trace.marks[event.arg].kind == MarkKind::iter_end) {
-        for (IterationSummary& it : report.iterations) {
-          if (it.iteration.end_op == gap) it.live_at_end = live_bytes;
-        }
+        while (ended < report.iterations.size() && report.iterations[ended].iteration.end_op < gap) ++ended;
+        for (std::size_t i = ended;
+             i < report.iterations.size() && report.iterations[i].iteration.end_op == gap; ++i)
+          report.iterations[i].live_at_end = live_bytes;
       }
     }
     if (gap == n) break;

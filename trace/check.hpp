@@ -3,6 +3,7 @@
 
 #include <array>
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -30,6 +31,7 @@ struct TraceReport {
 };
 
 // Independent of the builder: works on the columns. Liveness, use after free, peak and live bytes.
-TraceReport examine_trace(const Trace& trace);
+// `passed` (may be empty) is called after each stretch of operators, for MappedTrace::forget_pages.
+TraceReport examine_trace(const Trace& trace, const std::function<void()>& passed = {});
 
 }  // namespace swaplab

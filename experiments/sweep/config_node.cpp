@@ -14,22 +14,28 @@ namespace swaplab {
 namespace {
 
 constexpr int kDeepest = 64;
+constexpr std::size_t kMostNodes = 1'000'000;
 
 [[noreturn]] void fail_at(const std::string& file, int line, const std::string& message) {
   throw Error(ErrorKind::input, file + (line > 0 ? ":" + std::to_string(line) : "") + ": " + message);
 }
 
-ConfigNode convert(const YAML::Node& from, const std::string& file, int depth) {
+// `left`: nodes that may still be made. Aliases (*name) are copies, and a few lines of them can ask for
+// billions.
+ConfigNode convert(const YAML::Node& from, const std::string& file, int depth, std::size_t& left) {
   ConfigNode node;
   node.line = from.Mark().line >= 0 ? from.Mark().line + 1 : 0;
   if (depth > kDeepest) fail_at(file, node.line, "nested deeper than 64 levels");
+  if (left-- == 0)
+    fail_at(file, node.line,
+            "over " + std::to_string(kMostNodes) + " values, aliases (*name) counted as copies");
   if (from.IsScalar()) {
     node.kind = ConfigNode::Kind::scalar;
     node.scalar = from.Scalar();
     node.quoted = from.Tag() == "!";
   } else if (from.IsSequence()) {
     node.kind = ConfigNode::Kind::list;
-    for (const auto& item : from) node.items.push_back(convert(item, file, depth + 1));
+    for (const auto& item : from) node.items.push_back(convert(item, file, depth + 1, left));
   } else if (from.IsMap()) {
     node.kind = ConfigNode::Kind::map;
     for (const auto& entry : from) {
@@ -37,7 +43,7 @@ ConfigNode convert(const YAML::Node& from, const std::string& file, int depth) {
       if (!entry.first.IsScalar()) fail_at(file, line, "expected a plain word as key");
       const std::string& key = entry.first.Scalar();
       if (node.find(key) != nullptr) fail_at(file, line, key + ": key stands twice");
-      node.keys.emplace_back(key, convert(entry.second, file, depth + 1));
+      node.keys.emplace_back(key, convert(entry.second, file, depth + 1, left));
     }
   }
   return node;
@@ -127,7 +133,8 @@ ConfigNode parse_config_text(const std::string& text, const std::string& file) {
       fail_at(file, 1, "holds a NUL byte; expected YAML or JSON text");
     const YAML::Node root = YAML::Load(text);
     if (!root.IsMap()) fail_at(file, 1, "expected a mapping (key: value) at the top");
-    return convert(root, file, 0);
+    std::size_t left = kMostNodes;
+    return convert(root, file, 0, left);
   } catch (const YAML::Exception& e) {
     fail_at(file, std::max(e.mark.line, 0) + 1, "not readable as YAML: " + e.msg);
   }
@@ -153,7 +160,8 @@ void apply_config_override(ConfigNode& root, const std::string& assignment) {
   const std::string full_path = path;
   ConfigNode value;
   try {
-    value = convert(YAML::Load(assignment.substr(equals + 1)), full_path, 0);
+    std::size_t left = kMostNodes;
+    value = convert(YAML::Load(assignment.substr(equals + 1)), full_path, 0, left);
   } catch (const YAML::Exception& e) {
     throw Error(ErrorKind::usage, "'" + assignment + "': the value is not readable as YAML: " + e.msg);
   }
