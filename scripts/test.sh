@@ -25,7 +25,7 @@ for option in "$@"; do
       scripts/lint.sh
       ;;
     --sanitize) build_and_test asan-ubsan ;;
-    --tsan) build_and_test tsan -R '^experiments$' ;;
+    --tsan) build_and_test tsan -R '^(experiments|gpu)$' ;;
     *)
       echo "error: unknown option $option; expected --format, --lint, --sanitize, --tsan" >&2
       exit 2

@@ -28,16 +28,6 @@ void* pointer(std::uintptr_t address) {
   return reinterpret_cast<void*>(address);  // NOLINT(performance-no-int-to-ptr): device addresses are numbers
 }
 
-std::uint64_t samples(std::uint64_t bytes, Sampling sampling) {
-  const std::uint64_t words = (bytes + 7) / 8;
-  if (words == 0 || sampling.stride == 0) return 0;
-  const std::uint64_t first = sampling.phase % sampling.stride;
-  std::uint64_t count = first < words ? (words - first + sampling.stride - 1) / sampling.stride : 0;
-  if (first != 0) ++count;
-  if (words > 1 && (words - 1) % sampling.stride != first) ++count;
-  return count;
-}
-
 class CudaAccelerator final : public Accelerator {
  public:
   CudaAccelerator(CudaShared& shared, const AcceleratorOptions& options)
@@ -96,7 +86,7 @@ class CudaAccelerator final : public Accelerator {
       if (operand.written != 0) writes += static_cast<std::int64_t>(operand.bytes);
       if (operand.expected != 0 && work.sampling.stride != 0) {
         ++verified_.operands;
-        verified_.words += samples(operand.bytes, work.sampling);
+        verified_.words += sampled_words(operand.bytes, work.sampling);
       }
     }
     std::size_t next = 0;
@@ -138,7 +128,7 @@ class CudaAccelerator final : public Accelerator {
     s.lane = lane;
     s.ticket = ticket;
     s.report = static_cast<Report*>(report_.get());
-    const std::uint64_t words = samples(work.bytes, work.sampling);
+    const std::uint64_t words = sampled_words(work.bytes, work.sampling);
     const std::uint64_t blocks = std::min<std::uint64_t>(shared_.rates.blocks, words / kThreads / 4 + 1);
     check(launch_surrogate(s, static_cast<unsigned>(blocks), l.stream), "launch of a check");
     pending.done = take_event();

@@ -10,64 +10,28 @@ __device__ std::uint64_t clock_ns() {
   return now;
 }
 
-// Bytes of a word that may be cut short by the operand's end. Loads go past the caches of other SMs' making:
-// what a copy wrote while the kernel ran must be seen.
-__device__ std::uint64_t load_word(std::uint64_t address, std::uint64_t bytes, std::uint64_t i) {
-  const std::uint64_t at = i * 8;
-  if (at + 8 <= bytes) return *reinterpret_cast<const volatile std::uint64_t*>(address + at);
-  std::uint64_t word = 0;
-  for (std::uint64_t b = at; b < bytes; ++b) {
-    const std::uint64_t byte = *reinterpret_cast<const volatile unsigned char*>(address + b);
-    word |= byte << (8 * (b - at));
+// Notes what a thread finds wrong; of each operand and look the first word only.
+struct Note {
+  const Surrogate& s;
+  bool noted = false;
+  __device__ void operator()(const DeviceOperand& o, std::uint64_t i, std::uint64_t expected,
+                             std::uint64_t found) {
+    atomicAdd(&s.report->wrong_words, 1ULL);
+    if (noted) return;
+    noted = true;
+    const unsigned int place = atomicAdd(&s.report->findings, 1U);
+    if (place < kMostFindings) s.report->finding[place] = {s.ticket, i, expected, found, o.slot, s.lane};
   }
-  return word;
-}
-
-__device__ void store_word(std::uint64_t address, std::uint64_t bytes, std::uint64_t i, std::uint64_t word) {
-  const std::uint64_t at = i * 8;
-  if (at + 8 <= bytes) {
-    *reinterpret_cast<std::uint64_t*>(address + at) = word;
-    return;
-  }
-  for (std::uint64_t b = at; b < bytes; ++b) {
-    *reinterpret_cast<unsigned char*>(address + b) = static_cast<unsigned char>(word >> (8 * (b - at)));
-  }
-}
-
-// True when the word is right. `reported` keeps a thread from reporting an operand twice.
-__device__ void check_word(const Surrogate& s, const DeviceOperand& o, std::uint64_t i, bool& reported) {
-  std::uint64_t expected = content_word(o.expected, i);
-  const std::uint64_t present = o.bytes - i * 8;
-  if (present < 8) expected &= (std::uint64_t{1} << (8 * present)) - 1;
-  const std::uint64_t found = load_word(o.address, o.bytes, i);
-  if (found == expected) return;
-  atomicAdd(&s.report->wrong_words, 1ULL);
-  if (reported) return;
-  reported = true;
-  const unsigned int place = atomicAdd(&s.report->findings, 1U);
-  if (place >= kMostFindings) return;
-  s.report->finding[place] = {s.ticket, i, expected, found, o.slot, s.lane};
-}
-
-// The sampled words of an operand that is only read.
-__device__ void check_operand(const Surrogate& s, const DeviceOperand& o, std::uint64_t thread,
-                              std::uint64_t threads) {
-  if (o.expected == 0 || s.stride == 0) return;
-  const std::uint64_t words = (o.bytes + 7) / 8;
-  bool reported = false;
-  const std::uint64_t first = s.phase % s.stride;
-  for (std::uint64_t n = thread; first + n * s.stride < words; n += threads)
-    check_word(s, o, first + n * s.stride, reported);
-  if (thread == 0 && first != 0) check_word(s, o, 0, reported);
-  if (thread == 0 && words > 1 && (words - 1) % s.stride != first) check_word(s, o, words - 1, reported);
-}
+};
 
 __global__ void __launch_bounds__(kThreads) surrogate_kernel(const __grid_constant__ Surrogate s) {
   const std::uint64_t begin = clock_ns();
   const std::uint64_t thread = std::uint64_t{blockIdx.x} * kThreads + threadIdx.x;
   const std::uint64_t threads = std::uint64_t{gridDim.x} * kThreads;
+  const Sampling sampling{s.stride, s.phase};
   for (std::uint32_t k = 0; k < s.operands; ++k) {
-    if (s.operand[k].written == 0) check_operand(s, s.operand[k], thread, threads);
+    Note note{s};
+    if (s.operand[k].written == 0) check_operand(s.operand[k], sampling, thread, threads, note);
   }
   if (s.work == Work::spin) {
     while (clock_ns() - begin < s.amount) {
@@ -95,18 +59,11 @@ __global__ void __launch_bounds__(kThreads) surrogate_kernel(const __grid_consta
   }
   for (std::uint32_t k = 0; k < s.operands; ++k) {
     const DeviceOperand& o = s.operand[k];
-    if (o.written == 0) {
-      if (s.work != Work::spin || s.amount != 0) check_operand(s, o, thread, threads);
-      continue;
-    }
-    // In place: each word is checked and written by one thread.
-    const std::uint64_t words = (o.bytes + 7) / 8;
-    const bool checks = o.expected != 0 && s.stride != 0;
-    const std::uint64_t first = s.stride == 0 ? 0 : s.phase % s.stride;
-    bool reported = false;
-    for (std::uint64_t i = thread; i < words; i += threads) {
-      if (checks && (i % s.stride == first || i == 0 || i + 1 == words)) check_word(s, o, i, reported);
-      store_word(o.address, o.bytes, i, content_word(o.written, i));
+    Note note{s};
+    if (o.written != 0) {
+      write_operand(o, sampling, thread, threads, note);
+    } else if (s.work != Work::spin || s.amount != 0) {
+      check_operand(o, sampling, thread, threads, note);
     }
   }
 }

@@ -7,15 +7,9 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "gpu_validate/content.hpp"
+#include "gpu_validate/cuda/kernel_content.hpp"
 
 namespace swaplab::cuda {
-
-struct DeviceOperand {
-  std::uint64_t address = 0, bytes = 0;
-  ContentKey expected = 0, written = 0;  // 0: not read, not written
-  std::uint32_t slot = 0;
-};
 
 // In device memory; the host fetches it when the device is idle.
 struct DeviceFinding {

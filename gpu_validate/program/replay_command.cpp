@@ -176,9 +176,9 @@ class ReplayRun {
           return false;
         }
         ++done;
+        save();
         if (terminal) std::fprintf(stderr, "\r%zu of %zu replays%s", done, total, done == total ? "\n" : "");
       }
-      save();
     }
     return true;
   }
@@ -465,7 +465,7 @@ int gpu_replay_command(const Arguments& arguments, const std::atomic<bool>& inte
       "fast-copies", "host device: copies as fast as memory allows, not stretched to the profile's time")(
       "alloc-conf", po::value<std::string>()->default_value(""),
       "PYTORCH_CUDA_ALLOC_CONF of the caching allocator")(
-      "output,o", po::value<std::string>(), "results file (JSON lines), rewritten after each round")(
+      "output,o", po::value<std::string>(), "results file (JSON lines), rewritten after each replay")(
       "json", "one JSON document instead of tables");
   const po::variables_map values = parse_options(arguments, options, "trace");
   if (values.count("help") != 0) {
