@@ -44,8 +44,9 @@ std::string describe(const Program& program, const Schedule& schedule, const Rea
   std::string text = storage_text(program, slot) + " is wrong at byte " + std::to_string(finding.word * 8) +
                      " of " + std::to_string(device.held_bytes(slot).value) + ": ";
   if (work.op != kNever) {
-    text += "operator " + std::to_string(work.op) + " (" + std::string(program.names[program.name[work.op]]) +
-            ")";
+    text += "operator " + std::to_string(work.op);
+    const std::string_view name = program.names[program.name[work.op]];
+    if (!name.empty()) text += " (" + std::string(name) + ")";
   } else {
     text += "its swap-in";
   }

@@ -1,5 +1,9 @@
+#include <unistd.h>
+
 #include <csignal>
+#include <cstdint>
 #include <cstdio>
+#include <ctime>
 #include <exception>
 #include <new>
 
@@ -14,8 +18,20 @@ namespace {
 std::atomic<bool> interrupted{false};
 static_assert(std::atomic<bool>::is_always_lock_free);
 
+// The first SIGINT asks for an orderly end; one that comes a second later or more ends at once. (One Ctrl-C
+// can arrive several times: `timeout` signals its child and then the whole group.)
+std::atomic<std::int64_t> first_interrupt{0};
+static_assert(std::atomic<std::int64_t>::is_always_lock_free);
+
 extern "C" void on_interrupt(int) {
-  interrupted.store(true, std::memory_order_relaxed);
+  timespec now{};
+  ::clock_gettime(CLOCK_MONOTONIC, &now);
+  const std::int64_t ms = std::int64_t{now.tv_sec} * 1000 + now.tv_nsec / 1'000'000;
+  if (!interrupted.exchange(true)) {
+    first_interrupt.store(ms);
+  } else if (ms - first_interrupt.load() >= 1000) {
+    ::_exit(swaplab::kExitInterrupted);
+  }
 }
 
 constexpr const char* kHelp =
@@ -75,10 +91,8 @@ int dispatch(swaplab::Arguments arguments) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  // The first SIGINT asks for an orderly end, the second one ends at once.
   struct sigaction action {};
   action.sa_handler = on_interrupt;
-  action.sa_flags = static_cast<int>(SA_RESETHAND);
   ::sigaction(SIGINT, &action, nullptr);
   try {
     const int code = dispatch({argv + 1, argv + argc});

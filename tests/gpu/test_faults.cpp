@@ -67,7 +67,7 @@ void check_caught(const FaultyRun& outcome, const char* words) {
   CHECK_FALSE(outcome.replay.integrity.ok());
   REQUIRE(!outcome.replay.integrity.findings.empty());
   const std::string& first = outcome.replay.integrity.findings[0];
-  MESSAGE(first);
+  CAPTURE(first);
   CHECK(first.find("storage ") == 0);
   CHECK(first.find("schedule entry ") != std::string::npos);
   CHECK(first.find(words) != std::string::npos);

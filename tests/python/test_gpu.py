@@ -60,6 +60,7 @@ class Replay(unittest.TestCase):
                     break
                 time.sleep(0.05)
             process.send_signal(signal.SIGINT)
+            process.send_signal(signal.SIGINT)  # as `timeout` does
             _, errors = process.communicate(timeout=60)
             self.assertEqual(process.returncode, 130, errors)
             self.assertIn("interrupted", errors)
