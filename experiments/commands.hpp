@@ -33,6 +33,8 @@ int allocator_command(const Arguments& arguments);
 int allocator_snapshot_command(const Arguments& arguments);
 int check_schedule_command(const Arguments& arguments);
 int plan_command(const Arguments& arguments);
+int calibrate_command(const Arguments& arguments);
+int machine_diff_command(const Arguments& arguments);
 // `swaplab trace ...`
 int trace_info_command(const Arguments& arguments);
 int trace_check_command(const Arguments& arguments);

@@ -118,13 +118,16 @@ int policies_command(const Arguments& given) {
 
 int machines_command(const Arguments& given) {
   Arguments arguments = given;
-  const std::string action = take_action(arguments, "machines", {"list", "show", "--help"});
+  const std::string action = take_action(arguments, "machines", {"list", "show", "diff", "--help"});
+  if (action == "diff") return machine_diff_command(arguments);
   const po::variables_map values = parse_options(arguments, list_options(), "name");
   if (action == "--help" || values.count("help") != 0) {
     std::cout
-        << "swaplab machines list | show NAME|FILE [--json]\n\nDevice memory, links and API costs of a node, "
+        << "swaplab machines list | show NAME|FILE | diff A B [--json]\n\nDevice memory, links and API costs "
+           "of a node, "
            "each figure with its source and whether it was measured, published or assumed.\n\nexamples:\n  "
-           "swaplab machines show h100-pcie5\n  swaplab machines show my_node.yaml --json\n\n"
+           "swaplab machines show h100-pcie5\n  swaplab machines diff h100-pcie5 my_node.yaml\n  swaplab "
+           "machines show my_node.yaml --json\n\n"
         << list_options();
     return kExitOk;
   }

@@ -29,6 +29,7 @@ constexpr Command kCommands[] = {
     {"trace", swaplab::trace_command, "what a recording holds, whether it is consistent, other formats"},
     {"policies", swaplab::policies_command, "what decides, what it needs to know, its parameters"},
     {"machines", swaplab::machines_command, "device memory, links and API costs, each with its source"},
+    {"calibrate", swaplab::calibrate_command, "fit a machine description to measurements of a device"},
     {"plan", swaplab::plan_command, "what Chameleon's generator would swap in one iteration, and why"},
     {"check-schedule", swaplab::check_schedule_command,
      "verify a schedule against its trace, independently of the engine"},

@@ -1,4 +1,4 @@
-// The robust straight line: the only place that needs linear algebra.
+// Straight lines and polylines by least squares: all that needs linear algebra.
 #include <Eigen/Dense>
 #include <algorithm>
 #include <boost/math/distributions/students_t.hpp>
@@ -183,6 +183,29 @@ LineFit fit_line(std::span<const SampleGroup> groups, double confidence) {
   fit.estimate_scale();
   fit.iterate(bisquare, false);
   return fit.result(confidence);
+}
+
+std::vector<double> fit_polyline(std::span<const double> xs, std::span<const double> ys,
+                                 std::span<const std::size_t> knots) {
+  const auto count = static_cast<Eigen::Index>(knots.size());
+  Eigen::MatrixXd normal = Eigen::MatrixXd::Zero(count, count);
+  Eigen::VectorXd right = Eigen::VectorXd::Zero(count);
+  std::size_t segment = 0;
+  for (std::size_t i = 0; i < xs.size(); ++i) {
+    while (segment + 2 < knots.size() && i > knots[segment + 1]) ++segment;
+    const double left = xs[knots[segment]], width = xs[knots[segment + 1]] - left;
+    const double share = (xs[i] - left) / width, weight = 1 / (ys[i] * ys[i]);
+    const auto k = static_cast<Eigen::Index>(segment);
+    normal(k, k) += weight * (1 - share) * (1 - share);
+    normal(k, k + 1) += weight * share * (1 - share);
+    normal(k + 1, k) += weight * share * (1 - share);
+    normal(k + 1, k + 1) += weight * share * share;
+    right(k) += weight * (1 - share) * ys[i];
+    right(k + 1) += weight * share * ys[i];
+  }
+  // Every knot is a point, so the matrix is positive definite.
+  const Eigen::VectorXd heights = normal.ldlt().solve(right);
+  return {heights.data(), heights.data() + heights.size()};
 }
 
 }  // namespace swaplab

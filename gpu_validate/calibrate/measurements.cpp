@@ -255,7 +255,7 @@ Measurements parse_measurements(std::string_view text, const std::string& file) 
   return Reader(file).read(text);
 }
 
-Measurements read_measurements(const std::string& path) {
+std::string read_input_text(const std::string& path) {
   std::string text;
   const auto source = open_byte_source(path);
   for (std::size_t got = 1; got > 0;) {
@@ -265,7 +265,11 @@ Measurements read_measurements(const std::string& path) {
     got = source->read(text.data() + before, kStep);
     text.resize(before + got);
   }
-  return parse_measurements(text, path);
+  return text;
+}
+
+Measurements read_measurements(const std::string& path) {
+  return parse_measurements(read_input_text(path), path);
 }
 
 std::string measurements_json(const Measurements& measurements) {

@@ -69,6 +69,9 @@ Measurements parse_measurements(std::string_view text, const std::string& file);
 // A file, also .gz or .zst.
 Measurements read_measurements(const std::string& path);
 
+// Whole content of a text file, decompressed. Throws Error(input).
+std::string read_input_text(const std::string& path);
+
 // One series per line. parse_measurements gives back the same.
 std::string measurements_json(const Measurements& measurements);
 // Atomic; compressed by extension. Checks what parse_measurements would refuse: Error(input).

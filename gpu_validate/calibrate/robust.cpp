@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <boost/math/distributions/binomial.hpp>
+#include <boost/math/distributions/students_t.hpp>
 #include <cmath>
 #include <string>
 
@@ -65,6 +66,45 @@ NanosInterval median_interval(std::span<const Nanos> values, double confidence) 
   std::size_t k = 0;  // largest rank with 2 P(B <= k - 1) <= 1 - confidence
   while (k < n / 2 && 2 * boost::math::cdf(side, static_cast<double>(k)) <= 1 - confidence) ++k;
   return k == 0 ? NanosInterval{sorted.front(), sorted.back()} : NanosInterval{sorted[k - 1], sorted[n - k]};
+}
+
+Estimate robust_center(std::span<const Nanos> values, double confidence) {
+  const auto start = static_cast<double>(median(values).value);
+  const double scale = 1.4826 * static_cast<double>(median_absolute_deviation(values).value);
+  if (values.size() < 8 || scale <= 0) {
+    const NanosInterval i = median_interval(values, confidence);
+    return {start, static_cast<double>(i.low.value), static_cast<double>(i.high.value)};
+  }
+  constexpr double kBisquare = 4.685;
+  const auto part = [&](Nanos v, double center) {
+    return (static_cast<double>(v.value) - center) / scale / kBisquare;
+  };
+  double center = start;
+  for (int step = 0; step < 50; ++step) {
+    double sum = 0, weights = 0;
+    for (const Nanos v : values) {
+      const double t = part(v, center);
+      if (std::fabs(t) >= 1) continue;
+      const double w = (1 - t * t) * (1 - t * t);
+      weights += w;
+      sum += w * (static_cast<double>(v.value) - start);
+    }
+    const double next = start + sum / weights;  // half the values are within one deviation: weights > 0
+    if (std::fabs(next - center) <= 1e-9 * scale) break;
+    center = next;
+  }
+  double square = 0, slope = 0;
+  for (const Nanos v : values) {
+    const double t = part(v, center);
+    if (std::fabs(t) >= 1) continue;
+    const double psi = t * (1 - t * t) * (1 - t * t);
+    square += psi * psi;
+    slope += (1 - t * t) * (1 - 5 * t * t);
+  }
+  const auto n = static_cast<double>(values.size());
+  const double error = kBisquare * scale * std::sqrt(square * n / (n - 1)) / std::max(slope, 1e-9);
+  const double half = error * boost::math::quantile(boost::math::students_t(n - 1), 0.5 + confidence / 2);
+  return {center, center - half, center + half};
 }
 
 Estimate bootstrap_medians(const std::vector<std::span<const Nanos>>& groups,

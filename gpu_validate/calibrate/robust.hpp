@@ -27,6 +27,12 @@ NanosInterval median_interval(std::span<const Nanos> values, double confidence);
 struct Estimate {
   double value = 0, low = 0, high = 0;
 };
+// Centre of one group in ns. From 8 samples on: Tukey's bisquare M-estimate around the median (Huber,
+// Ronchetti 2009, ch. 3), which samples that are late by chance do not pull upwards as they pull the median;
+// interval by its asymptotic variance and Student's t. With fewer samples, or when half of them are equal
+// (the clock's resolution): the median and its interval.
+Estimate robust_center(std::span<const Nanos> values, double confidence);
+
 // A statistic of the medians of several groups of samples. The interval is the percentile bootstrap:
 // every group is resampled with replacement (Efron, Tibshirani 1993, ch. 13).
 Estimate bootstrap_medians(const std::vector<std::span<const Nanos>>& groups,
@@ -53,6 +59,11 @@ struct LineFit {
 // statistics", 2nd ed. 2009, 7.6), Student's t. Needs at least two different x; throws Error(input)
 // otherwise.
 LineFit fit_line(std::span<const SampleGroup> groups, double confidence);
+
+// Heights of a polyline with corners at xs[knots[k]] (increasing, the first and last x among them) nearest
+// to (xs, ys) in least squares of the relative error.
+std::vector<double> fit_polyline(std::span<const double> xs, std::span<const double> ys,
+                                 std::span<const std::size_t> knots);
 
 // The non-decreasing sequence nearest to `values` in weighted least squares (pool adjacent violators).
 std::vector<double> isotonic(std::span<const double> values, std::span<const double> weights);
