@@ -305,6 +305,7 @@ int calibrate_command(const Arguments& arguments) {
   const CalibrationOptions how = options_of(values);
   const Machine base = load_machine(values["base"].as<std::string>());
   std::vector<Measurements> inputs;
+  inputs.reserve(files.size());
   for (const std::string& file : files) inputs.push_back(read_calibration_data(file));
   const Calibration c = calibrate(inputs, base, how);
   const bool json = values.count("json") != 0;

@@ -143,6 +143,7 @@ class Fitter {
     const std::vector<double> heights = isotonic(ys, weights);
     const std::vector<std::size_t> knots = corners(heights);
     std::vector<double> through;
+    through.reserve(knots.size());
     for (const std::size_t k : knots) through.push_back(heights[k]);
     // All points, not only the corners, should decide the heights, where that keeps every point close.
     const std::vector<double> equal(knots.size(), 1.0);
