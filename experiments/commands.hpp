@@ -10,7 +10,7 @@ using Arguments = std::vector<std::string>;
 
 enum ExitCode : int {
   kExitOk = 0,
-  kExitVerdict = 1,  // `compare --fail-on`
+  kExitVerdict = 1,  // `compare --fail-on`, `validate`
   kExitUsage = 2,
   kExitInput = 3,
   kExitOutput = 4,
@@ -34,6 +34,7 @@ int allocator_snapshot_command(const Arguments& arguments);
 int check_schedule_command(const Arguments& arguments);
 int plan_command(const Arguments& arguments);
 int calibrate_command(const Arguments& arguments);
+int validate_command(const Arguments& arguments);
 int machine_diff_command(const Arguments& arguments);
 // `swaplab trace ...`
 int trace_info_command(const Arguments& arguments);

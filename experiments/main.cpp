@@ -30,6 +30,7 @@ constexpr Command kCommands[] = {
     {"policies", swaplab::policies_command, "what decides, what it needs to know, its parameters"},
     {"machines", swaplab::machines_command, "device memory, links and API costs, each with its source"},
     {"calibrate", swaplab::calibrate_command, "fit a machine description to measurements of a device"},
+    {"validate", swaplab::validate_command, "how far simulated runs are from measured ones, with a verdict"},
     {"plan", swaplab::plan_command, "what Chameleon's generator would swap in one iteration, and why"},
     {"check-schedule", swaplab::check_schedule_command,
      "verify a schedule against its trace, independently of the engine"},
@@ -41,7 +42,7 @@ example:
   swaplab run --trace configs/traces/gpt2_medium.jsonl.gz --policy lru,next-use,foresight \
               --budget 0.5x,0.7x --machine a100-40g-pcie4
 
-exit codes: 0 done (a run that does not fit is a result), 1 verdict (compare --fail-on), 2 wrong usage,
+exit codes: 0 done (a run that does not fit is a result), 1 verdict (compare --fail-on, validate), 2 wrong usage,
             3 bad input, 4 cannot write, 5 policy error, 6 accounting broken (please report)
 )";
 
