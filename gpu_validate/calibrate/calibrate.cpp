@@ -109,6 +109,10 @@ void Calibrator::figure(const Found& from, FittedFigure f, const std::string& de
   f.status = status_of(*from.input);
   f.low = std::min(f.low, f.value);
   f.high = std::max(f.high, f.value);
+  if (f.samples >= 8 && f.high - f.low > f.value / 5)
+    result_.notes.push_back(f.path + ": uncertain, its interval spans " +
+                            std::to_string((f.high - f.low) * 100 / std::max<std::int64_t>(1, f.value)) +
+                            " % of it; was the machine busy?");
   set_source(f.path, f.status,
              describe(*from.input, detail + "; " + interval_text(f, options_.curves.confidence)));
   result_.figures.push_back(std::move(f));

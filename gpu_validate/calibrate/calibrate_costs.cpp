@@ -1,5 +1,6 @@
 // Costs of calls and rates of the device.
 #include <algorithm>
+#include <span>
 
 #include "gpu_validate/calibrate/calibrator.hpp"
 #include "sim/wide_math.hpp"
@@ -79,7 +80,12 @@ void Calibrator::fit_allocation() {
 Estimate Calibrator::rate_per_second(const Found& found) const {
   Estimate ns;
   if (several(found)) {
-    const LineFit line = fit_line(groups(found.series), options_.curves.confidence);
+    // Small work runs from caches or leaves units idle: the largest sizes (down to a sixteenth) decide.
+    const std::vector<SampleGroup> all = groups(found.series);
+    std::size_t first = all.size() - 1;
+    while (first > 0 && (all[first - 1].x * 16 >= all.back().x || first + 3 > all.size())) --first;
+    const std::span<const SampleGroup> large(all.data() + first, all.size() - first);
+    const LineFit line = fit_line(large, options_.curves.confidence);
     if (line.slope.value > 0 && line.slope.low > 0) ns = line.slope;
   }
   if (ns.value <= 0) {  // one size, or times that do not grow with it: the largest decides

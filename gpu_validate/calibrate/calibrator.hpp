@@ -84,7 +84,7 @@ class Calibrator {
   static Estimate times(const Estimate& e, double factor);
   static bool several(const Found& found);
   void fit_allocation();
-  // x per second, of the slope over x where there are several.
+  // x per second: of the slope over the largest sizes where there are several.
   Estimate rate_per_second(const Found& found) const;
   // Sets a class's share of a peak rate. A rate above the peak raises the peak instead.
   void share(const Found& found, const std::string& quantity, OpClass cls, bool compute, const Estimate& rate,

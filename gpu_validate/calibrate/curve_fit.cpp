@@ -12,6 +12,7 @@ namespace {
 
 constexpr double kNanosPerSecond = 1e9;
 constexpr double kFastest = 4e18;       // bytes/s; keeps rates inside 64 bits
+constexpr double kMostNoise = 10;       // times the tolerance
 constexpr std::int64_t kTailSpan = 16;  // sizes down to a sixteenth of the largest tell the final rate
 
 Nanos whole(double ns) {
@@ -62,11 +63,16 @@ class Fitter {
  private:
   double x(std::size_t i) const { return static_cast<double>(fit_.points[i].bytes.value); }
   double y(std::size_t i) const { return static_cast<double>(fit_.points[i].time.value); }
-  // How far the model may be from a point, in ns.
-  double room(std::size_t i) const {
-    const CurvePoint& p = fit_.points[i];
-    return std::max({options_.tolerance * y(i), static_cast<double>((p.interval.high - p.time).value),
-                     static_cast<double>((p.time - p.interval.low).value), 0.5});
+  // How far the model may be above and below a point, in ns. Noise excuses only so much: a point that
+  // scatters wildly still has a median.
+  double allowed(std::size_t i, Nanos noise) const {
+    const double most = kMostNoise * options_.tolerance * y(i);
+    return std::max({options_.tolerance * y(i), std::min(static_cast<double>(noise.value), most), 0.5});
+  }
+  double above(std::size_t i) const { return allowed(i, fit_.points[i].interval.high - fit_.points[i].time); }
+  double below(std::size_t i) const { return allowed(i, fit_.points[i].time - fit_.points[i].interval.low); }
+  bool is_near(std::size_t i, double model, double height) const {
+    return model <= height + above(i) && model >= height - below(i);
   }
 
   void from_one_size() {
@@ -86,7 +92,7 @@ class Fitter {
   bool line_is_close(const LineFit& line) const {
     const double intercept = std::max(0.0, line.intercept.value);
     for (std::size_t i = 0; i < fit_.points.size(); ++i)
-      if (std::fabs(intercept + line.slope.value * x(i) - y(i)) > room(i)) return false;
+      if (!is_near(i, intercept + line.slope.value * x(i), y(i))) return false;
     return true;
   }
 
@@ -121,8 +127,8 @@ class Fitter {
           length[j] = length[i] + 1;
           before[j] = i;
         }
-        low = std::max(low, (rise - room(j)) / run);
-        high = std::min(high, (rise + room(j)) / run);
+        low = std::max(low, (rise - below(j)) / run);
+        high = std::min(high, (rise + above(j)) / run);
       }
     }
     std::vector<std::size_t> path{n - 1};
@@ -163,7 +169,7 @@ class Fitter {
       for (std::size_t i = knots[k]; i <= knots[k + 1]; ++i) {
         const double share = (xs[i] - xs[knots[k]]) / (xs[knots[k + 1]] - xs[knots[k]]);
         const double model = at_knots[k] + share * (at_knots[k + 1] - at_knots[k]);
-        if (std::fabs(model - heights[i]) > room(i)) return false;
+        if (!is_near(i, model, heights[i])) return false;
       }
     }
     return true;

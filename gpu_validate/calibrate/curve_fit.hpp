@@ -50,7 +50,7 @@ struct CurveFit {
 // `series`: of one quantity, by increasing size. A single size gives the bandwidth, with `base_latency`
 // taken over. Larger copies are never faster in the result: where medians fall with size, neighbours are
 // pooled. The table has the fewest points for which every median is within the tolerance, or within its
-// own interval where that is wider. Throws Error(input) without series.
+// own interval where that is wider (up to ten times the tolerance). Throws Error(input) without series.
 CurveFit fit_curve(const std::vector<const MeasuredSeries*>& series, const CurveOptions& options,
                    Nanos base_latency);
 
