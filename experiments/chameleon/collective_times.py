@@ -18,12 +18,11 @@ example:
 import argparse
 import gzip
 import json
-import math
 import sys
 
 
 def ring_time(name, size, ranks, bandwidth, latency):
-    """Nanoseconds, rounded up."""
+    """Nanoseconds."""
     if "allreduce" in name:
         steps, part = 2 * (ranks - 1), size / ranks
     elif any(kind in name for kind in ("allgather", "reduce_scatter", "alltoall")):
@@ -32,7 +31,7 @@ def ring_time(name, size, ranks, bandwidth, latency):
         steps, part = 1, size
     else:
         sys.exit(f"error: no formula for the collective {name}")
-    return math.ceil(steps * (latency + part / bandwidth) * 1e9)
+    return round(steps * (latency + part / bandwidth) * 1e9)
 
 
 def opened(path, mode):

@@ -38,10 +38,14 @@ out=$(cd "$out" && pwd)
 sweep() {
   file=$1
   shift
-  "$swaplab" sweep "$file" "$@" --jobs "$jobs" -o "$out/sweeps" --resume > "$out/sweep.log" 2>&1 ||
-    "$swaplab" sweep "$file" "$@" --jobs "$jobs" -o "$out/sweeps" > "$out/sweep.log" 2>&1 ||
-    { cat "$out/sweep.log" >&2; exit 1; }
-  sed -n 's/^.*runs finished; results .* in //p' "$out/sweep.log"
+  for resume in --resume ""; do  # what is finished is used again
+    if "$swaplab" sweep "$file" "$@" --jobs "$jobs" -o "$out/sweeps" --json $resume > "$out/sweep.json" 2> "$out/sweep.log"; then
+      sed -n 's/^.*"folder": *"\([^"]*\)".*$/\1/p' "$out/sweep.json"
+      return
+    fi
+  done
+  cat "$out/sweep.log" >&2
+  exit 1
 }
 
 # Trace names in the sweep files are relative to the checkout, those of (c) to its output.

@@ -8,65 +8,8 @@ import argparse
 import json
 import math
 import pathlib
-import re
-import sys
 
-GIB = 2**30
-
-
-def read(folder):
-    path = pathlib.Path(folder) / "results.jsonl"
-    if not path.exists():
-        sys.exit(f"error: {path} does not exist; is the sweep finished?")
-    return [json.loads(line) for line in path.read_text().splitlines()]
-
-
-def setting(trace, key, fallback=None):
-    found = re.search(re.escape(key) + r"=([^ |]+)", trace)
-    if found is None and fallback is None:
-        sys.exit(f"error: the trace '{trace}' does not set {key}")
-    return found.group(1) if found else fallback
-
-
-def short(trace):
-    name = trace.rsplit("/", 1)[-1].replace(".jsonl.gz", "").replace("synth:", "")
-    name, _, changes = name.partition(" | ")
-    return name.split(" ")[0] + (" + " + changes.replace(" | ", ", ") if changes else "")
-
-
-def parameter(policy, key):
-    found = re.search(r"[:,]" + key + r"=([^,]+)", policy)
-    return found.group(1) if found else None
-
-
-def print_table(header, rows):
-    cells = [[str(c) for c in row] for row in [header, *rows]]
-    widths = [max(len(row[i]) for row in cells) for i in range(len(header))]
-    lines = ["| " + " | ".join(c.ljust(w) for c, w in zip(row, widths)) + " |" for row in cells]
-    lines.insert(1, "|" + "|".join("-" * (w + 2) for w in widths) + "|")
-    print("\n".join(lines))
-
-
-def plots():
-    """Matplotlib's pyplot, or None with the reason printed."""
-    try:
-        import matplotlib
-
-        matplotlib.use("Agg")
-        matplotlib.rcParams.update({"font.size": 7, "axes.titlesize": 8})
-        import matplotlib.pyplot as plt
-
-        return plt
-    except ImportError:
-        print("no figure: matplotlib is missing (apt-get install python3-matplotlib)")
-        return None
-
-
-COLORS = ["#0072b2", "#e69f00", "#009e73", "#cc79a7", "#d55e00", "#56b4e9", "0.3"]
-
-
-def percent(ratio, digits=2):
-    return f"{100 * ratio:+.{digits}f} %"
+from tables_common import COLORS, GIB, parameter, percent, plots, print_table, read, setting, short
 
 
 # ---- (a) profiling overhead
@@ -118,9 +61,9 @@ def experiment_a(records, _):
             axes.bar([x + (i - 2) * 0.16 for x in range(len(rows))],
                      [max(100 * r["overhead"][m], 1e-3) for r in rows], 0.16, label=MODES[m], color=COLORS[i])
         axes.axhline(0.9, color="0.3", linewidth=0.8, linestyle="--")
-        axes.text(-0.45, 1.0, "paper, lightweight: 0.9 %", fontsize=6)
+        axes.text(3.6, 1.0, "paper, lightweight: 0.9 %", fontsize=6)
         axes.axhline(219, color="0.3", linewidth=0.8, linestyle=":")
-        axes.text(-0.45, 240, "paper, existing profilers: up to 219 %", fontsize=6)
+        axes.text(3.6, 240, "paper, existing profilers: up to 219 %", fontsize=6)
         axes.set_yscale("log")
         axes.set_ylim(1e-3, 1e4)
         axes.set_ylabel("overhead, % of the iteration")
@@ -261,7 +204,7 @@ def experiment_e(records, _):
     value, policies, columns, traces = {}, [], [], []
     for r in records:
         f = r["factors"]
-        column = f["allocator"] + ("" if f["machine.host.map_page"] == "1x" else ", maps at " + f["machine.host.map_page"])
+        column = f["budget"] + " " + f["allocator"] + ("" if f["machine.host.map_page"] == "1x" else ", maps at " + f["machine.host.map_page"])
         for item, into in ((f["policy"], policies), (column, columns), (f["trace"], traces)):
             if item not in into:
                 into.append(item)
@@ -286,22 +229,27 @@ def experiment_e(records, _):
             cells.append(f"{mean:.3f} ({math.exp(min(logs)):.2f}-{math.exp(max(logs)):.2f})" + (f", {failed} failed" if failed else ""))
         rows.append(cells)
         result.append(entry)
-    print("iteration time of each variant / default, on the same allocator: geometric mean (range) over programs")
-    print_table(["variant", *columns], rows)
-    print("\niteration time of the default on each allocator / on PyTorch's")
+    budgets = list(dict.fromkeys(c.split(" ")[0] for c in columns))
     allocators = {}
-    for policy in (base, "passive-swap", "adaptive"):
-        for column in columns:
-            logs = [math.log(value[policy, column, t] / value[policy, columns[0], t]) for t in traces
-                    if value.get((policy, column, t)) and value.get((policy, columns[0], t))]
-            if logs:
-                allocators.setdefault(policy, {})[column] = math.exp(sum(logs) / len(logs))
-    print_table(["policy", *columns], [[p, *[f"{v[c]:.3f}" if c in v else "" for c in columns]] for p, v in allocators.items()])
+    for budget in budgets:
+        here = [c for c in columns if c.startswith(budget + " ")]
+        print(f"\n{budget}: iteration time of each variant / default, on the same allocator: geometric mean (range) over programs")
+        print_table(["variant", *[c.split(" ", 1)[1] for c in here]],
+                    [[row[0], *[row[1 + columns.index(c)] for c in here]] for row in rows])
+        for policy in (base, "passive-swap", "adaptive"):
+            for column in here:
+                logs = [math.log(value[policy, column, t] / value[policy, here[0], t]) for t in traces
+                        if value.get((policy, column, t)) and value.get((policy, here[0], t))]
+                if logs:
+                    allocators.setdefault(policy, {})[column] = math.exp(sum(logs) / len(logs))
+        print(f"\n{budget}: iteration time on each allocator / on PyTorch's, of the same policy")
+        print_table(["policy", *[c.split(" ", 1)[1] for c in here]],
+                    [[p, *[f"{v[c]:.3f}" if c in v else "" for c in here]] for p, v in allocators.items()])
 
     def draw(plt):
         figure, (left, right) = plt.subplots(1, 2, figsize=(7.2, 3.6), gridspec_kw={"width_ratios": [3, 2]})
         labels = []
-        for i, column in enumerate([c for c in ("caching", "ideal") if c in columns]):
+        for i, column in enumerate([c for c in columns if c.endswith(" caching")]):
             shown = [e for e in result if column in e["ratio"] and e["variant"] not in ("default", "adaptive")]
             left.errorbar([e["ratio"][column]["mean"] for e in shown], [y + (i - 0.5) * 0.3 for y in range(len(shown))],
                           xerr=[[e["ratio"][column]["mean"] - e["ratio"][column]["low"] for e in shown],
@@ -313,10 +261,11 @@ def experiment_e(records, _):
         left.invert_yaxis()
         left.set_xlabel("time / default (mean, range over programs)", fontsize=7)
         left.legend(fontsize=6, frameon=False)
+        shown = [c for c in columns if c.startswith(budgets[0] + " ")]
         for i, (policy, by_column) in enumerate(allocators.items()):
-            right.bar([x + (i - 1) * 0.25 for x in range(len(columns))], [by_column.get(c, 0) for c in columns], 0.25,
+            right.bar([x + (i - 1) * 0.25 for x in range(len(shown))], [by_column.get(c, 0) for c in shown], 0.25,
                       label=policy.split(":")[0], color=COLORS[i])
-        right.set_xticks(range(len(columns)), [c.replace(", ", "\n") for c in columns], fontsize=6)
+        right.set_xticks(range(len(shown)), [c.replace(", ", "\n").replace(" ", "\n", 1) for c in shown], fontsize=6)
         right.set_ylabel("time / PyTorch's allocator", fontsize=7)
         right.legend(fontsize=6, frameon=False)
         return figure
