@@ -53,11 +53,14 @@ int trace_import_command(const Arguments& arguments) {
         << "swaplab trace import FILE... [-o OUT] [--from FORMAT] [--json]\n\n"
            "Reads what other tools wrote and says what it holds, what was derived and how, what is\n"
            "missing, what was dropped, and which studies are possible. Several files are halves of one\n"
-           "trace: an execution trace and its Kineto half. Files may be plain, gzip or zstd.\n"
+           "trace: an execution trace and its Kineto half, G10 kernels and their tables. Files may be "
+           "plain,\n"
+           "gzip or zstd; a format is recognised by content, never by name.\n"
            "\nexamples:\n"
            "  swaplab trace import profile.pt.trace.json.gz                 the report only\n"
            "  swaplab trace import snapshot.pickle -o snapshot.swt\n"
            "  swaplab trace import et.json kineto.json -o linked.swt        storages and times together\n"
+           "  swaplab trace import kernels.config cudnnTime.txt cudnnWorkspace.txt -o g10.swt\n"
            "  swaplab trace import --list\n\n"
         << options;
     return kExitOk;

@@ -4,6 +4,7 @@
 #   --lint      also clang-format and clang-tidy
 #   --sanitize  also the same tests under AddressSanitizer and UBSan
 #   --tsan      also the threaded parts under ThreadSanitizer
+#   --fuzz      also every fuzz target for 20 seconds (clang)
 set -euo pipefail
 cd "$(dirname "$0")/.."
 . scripts/packages.sh
@@ -26,8 +27,9 @@ for option in "$@"; do
       ;;
     --sanitize) build_and_test asan-ubsan ;;
     --tsan) build_and_test tsan -R '^(experiments|gpu)$' ;;
+    --fuzz) scripts/fuzz.sh 20 ;;
     *)
-      echo "error: unknown option $option; expected --format, --lint, --sanitize, --tsan" >&2
+      echo "error: unknown option $option; expected --format, --lint, --sanitize, --tsan, --fuzz" >&2
       exit 2
       ;;
   esac

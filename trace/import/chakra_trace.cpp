@@ -259,6 +259,7 @@ class Assembly {
       for (const auto& [stream, time] : op.by_stream) busy[stream] += time;
     }
     std::vector<std::pair<std::int64_t, std::int64_t>> order;
+    order.reserve(busy.size());
     for (const auto& [stream, time] : busy) order.emplace_back(-time, stream);
     std::sort(order.begin(), order.end());
     std::map<std::int64_t, std::uint16_t> numbers;

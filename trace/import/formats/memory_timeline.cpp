@@ -247,11 +247,11 @@ class MemoryTimelineImporter final : public Importer {
   }
   bool recognises(std::string_view head) const override {
     std::size_t at = 0;
-    const auto skip = [&](char wanted) {
-      at = std::min(head.find_first_not_of(" \t\r\n", at), head.size());
-      return at < head.size() && head[at] == wanted ? ++at != 0 : false;
-    };
-    if (!skip('[') || !skip('[')) return false;
+    for (int brackets = 0; brackets < 2; ++brackets) {
+      at = head.find_first_not_of(" \t\r\n", at);
+      if (at == std::string_view::npos || head[at] != '[') return false;
+      ++at;
+    }
     const std::string_view row = head.substr(at, head.find(']', at) - at);
     return row.size() < 200 && std::count(row.begin(), row.end(), ',') == 3 &&
            row.find_first_not_of("-0123456789, \t\r\n") == std::string_view::npos;

@@ -264,6 +264,7 @@ class Reader {
   // The busiest stream is 0; all beyond the last share it.
   std::map<std::pair<std::int64_t, std::int64_t>, std::uint16_t> stream_numbers() const {
     std::vector<std::pair<std::int64_t, std::pair<std::int64_t, std::int64_t>>> order;
+    order.reserve(busy_.size());
     for (const auto& [stream, time] : busy_) order.emplace_back(time, stream);
     std::sort(order.begin(), order.end());
     std::map<std::pair<std::int64_t, std::int64_t>, std::uint16_t> numbers;
