@@ -3,10 +3,12 @@
 
 #include <functional>
 #include <string>
+#include <vector>
 
 #include "tests/support/shared.hpp"
 #include "trace/error.hpp"
 #include "trace/synth/config.hpp"
+#include "trace/synth/synth.hpp"
 
 namespace swaplab::synth {
 namespace {
@@ -92,6 +94,14 @@ TEST_CASE("every bundled workload is readable and listed") {
   }
   CHECK(message_of([] { load_workload("gpt2-medum"); }).find("did you mean 'gpt2-medium'") !=
         std::string::npos);
+}
+
+TEST_CASE("a workload of more operators than a trace holds is refused after its first micro-batch") {
+  const std::string message = message_of([] {
+    const std::vector<std::string> many{"training.iterations=9000000000", "training.accumulation=1000000"};
+    synthesize(load_workload("gpt-small", many));
+  });
+  CHECK(message.find("a trace holds 4.29 billion") != std::string::npos);
 }
 
 }  // namespace

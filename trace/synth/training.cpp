@@ -3,6 +3,7 @@
 #include <filesystem>
 #include <optional>
 
+#include "trace/error.hpp"
 #include "trace/synth/data_parallel.hpp"
 #include "trace/synth/pipeline.hpp"
 #include "trace/synth/synth.hpp"
@@ -206,7 +207,7 @@ void run_workload(const WorkloadConfig& config, OperatorSink& sink) {
   // What lives at the end keeps living in the trace: the last handles go into a sink that is closed.
   class Open final : public OperatorSink {
    public:
-    explicit Open(OperatorSink& target) : target_(&target) {}
+    Open(OperatorSink& target, const TrainingConfig& training) : target_(&target), training_(training) {}
     void close() { target_ = nullptr; }
     SigId add_signature(const TraceBuilder::Signature& s) override { return target_->add_signature(s); }
     StorageId alloc(Bytes bytes, std::string_view device, bool external) override {
@@ -218,17 +219,35 @@ void run_workload(const WorkloadConfig& config, OperatorSink& sink) {
       if (target_ != nullptr) target_->free(s);
     }
     void mark(MarkKind kind, std::string_view text, std::int64_t number) override {
+      if (kind == MarkKind::micro_end && !checked_) check_length();
       target_->mark(kind, text, number);
     }
     void saved(std::span<const StorageId> s, std::int64_t iteration, std::int64_t micro_batch) override {
       target_->saved(s, iteration, micro_batch);
     }
-    void op(const TraceBuilder::Op& op) override { target_->op(op); }
+    void op(const TraceBuilder::Op& op) override {
+      ++operators_;
+      target_->op(op);
+    }
 
    private:
+    // Says after the first micro-batch what would fail after hours and hundreds of GB.
+    void check_length() {
+      checked_ = true;
+      const double expected = static_cast<double>(operators_) * static_cast<double>(training_.accumulation) *
+                              static_cast<double>(training_.iterations);
+      if (expected <= static_cast<double>(kNever - 4)) return;
+      throw Error(ErrorKind::input, "training.iterations and training.accumulation ask for about " +
+                                        std::to_string(static_cast<std::uint64_t>(expected / 1e9)) +
+                                        " billion operators; a trace holds 4.29 billion (2^32 - 5)");
+    }
+
     OperatorSink* target_;
+    const TrainingConfig& training_;
+    std::uint64_t operators_ = 0;
+    bool checked_ = false;
   };
-  Open open(sink);
+  Open open(sink, config.training);
   Program program(config, open);
   program.run();
   open.close();
