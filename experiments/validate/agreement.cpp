@@ -211,15 +211,17 @@ class Agreement {
     }
   }
 
-  // Largest difference of two measured times that the measurement cannot tell from nothing.
+  // Largest difference of two measured times, as a share of the faster, that the measurement cannot tell
+  // from nothing.
   double indistinguishable(const ValidationPoint& a, const ValidationPoint& b) const {
     const auto faster = static_cast<double>(std::min(a.measured, b.measured).value);
-    return std::max(options_.least_noise * faster, 2 * std::hypot(a.noise_ns, b.noise_ns));
+    return std::max(options_.least_noise, 2 * std::hypot(a.noise_ns, b.noise_ns) / faster);
   }
 
-  static int sign(Nanos difference, double tie) {
-    const auto d = static_cast<double>(difference.value);
-    return std::fabs(d) <= tie ? 0 : d < 0 ? -1 : 1;
+  static int order_of(Nanos a, Nanos b, double tie) {
+    const auto difference = static_cast<double>((a - b).value);
+    if (std::fabs(difference) <= tie * static_cast<double>(std::min(a, b).value)) return 0;
+    return difference < 0 ? -1 : 1;
   }
 
   void rank_cells() {
@@ -259,12 +261,12 @@ class Agreement {
     for (std::size_t i = 0; i < points.size(); ++i) {
       for (std::size_t j = i + 1; j < points.size(); ++j) {
         const double tie = indistinguishable(*points[i], *points[j]);
-        const int m = sign(points[i]->measured - points[j]->measured, tie);
-        const int s = sign(points[i]->simulated - points[j]->simulated, tie);
+        const int m = order_of(points[i]->measured, points[j]->measured, tie);
+        const int s = order_of(points[i]->simulated, points[j]->simulated, tie);
         ++cell.pairs;
         cell.measured_ties += m == 0 ? 1u : 0u;
         cell.simulated_ties += s == 0 ? 1u : 0u;
-        agree += m * s;
+        agree += static_cast<std::int64_t>(m) * s;
       }
     }
     const auto pairs = static_cast<double>(cell.pairs);

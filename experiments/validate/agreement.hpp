@@ -95,7 +95,8 @@ struct AgreementOptions {
 };
 
 // Pairs by all factors that both sides state, the machine apart. Differences of two policies within
-// max(least_noise of the faster, 2 standard errors of the difference) are ties on either side.
+// max(least_noise, 2 standard errors of the difference), as a share of the faster one, are ties: on the
+// measured side, and with the same share on the simulated side.
 // Throws Error(input) when nothing can be paired.
 Validation compare_with_measured(const std::vector<MeasuredRun>& measured,
                                  const std::vector<SimulatedRun>& simulated, const AgreementOptions& options);
