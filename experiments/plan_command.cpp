@@ -9,6 +9,8 @@
 #include "experiments/text.hpp"
 #include "policy/chameleon/params.hpp"
 #include "policy/chameleon/plan_json.hpp"
+#include "policy/registry.hpp"
+#include "sim/machine_io.hpp"
 #include "trace/error.hpp"
 #include "trace/io.hpp"
 
@@ -31,6 +33,9 @@ examples:
   swaplab plan --trace gpt.jsonl.gz --policy chameleon:preset=public,n_layers=4,reduction_memory=64MiB \
                --iteration 2 --json
   swaplab plan --trace gpt.jsonl.gz --policy chameleon:version=v2,tensor_size_filter=64KiB
+
+Operator times are those of 'swaplab run': a CPU recording's come from the cost model of --machine, and the
+iteration takes what it takes there without a memory limit; --times trace sums the recorded device times.
 
 Without swaps in the recording the target is the iteration's peak - reduction_memory (target_mode=false) or
 target_memory (true). Shares (preset scaled) are shares of --budget.
@@ -107,6 +112,17 @@ void print_plan(const Trace& trace, const chameleon::TraceProfile& input,
       "\nstages are direction.micro-batch.layer; 'covers' is the share of the operators above the target");
 }
 
+// Time of the iteration when nothing limits its memory, as the two events of an online profiler measure it.
+Nanos modelled_duration(const Trace& trace, const Machine& machine, std::int64_t iteration) {
+  const Program program = compile_program(trace, machine, TimeSource::model);
+  const auto policy = find_policy("none").make({});
+  const RunResult run = run_program(program, machine, *policy, RunOptions{});
+  for (const IterationMetrics& it : run.iterations) {
+    if (it.number == iteration) return it.time();
+  }
+  throw Error(ErrorKind::input, "iteration " + std::to_string(iteration) + " has no operators to time");
+}
+
 }  // namespace
 
 int plan_command(const Arguments& arguments) {
@@ -118,6 +134,10 @@ int plan_command(const Arguments& arguments) {
       "number of the iteration (default: the last unskipped training iteration)")(
       "budget", po::value<std::string>()->default_value("0.5x"),
       "what shares refer to: 0.5x of the iteration's own peak, or 16GiB")(
+      "machine", po::value<std::string>()->default_value("h100-pcie5"),
+      "whose cost model gives the times; see 'swaplab machines list'")(
+      "times", po::value<std::string>(),
+      "device times: trace | model (default: trace for GPU recordings, else model)")(
       "ops", po::value<std::string>()->default_value("all"), "all | nonview: whether views are operators")(
       "json", "one JSON document in the fields of the public generator's reference outputs");
   const po::variables_map values = parse_options(arguments, options, "trace");
@@ -143,7 +163,22 @@ int plan_command(const Arguments& arguments) {
       ops == "all" ? chameleon::OperatorFilter::all : chameleon::OperatorFilter::without_views);
   IterationProfile& p = input.profile;
   p.step_out_of_memory = params.is_oom == "true";
-  if (params.duration_ns > 0) p.duration = Nanos{params.duration_ns};
+  RunSettings settings;
+  if (values.count("times") != 0) {
+    const std::string times = values["times"].as<std::string>();
+    if (times != "trace" && times != "model")
+      throw Error(ErrorKind::usage, "--times must be trace or model, found '" + times + "'");
+    settings.times = times == "trace" ? TimeSource::trace : TimeSource::model;
+  }
+  const std::string machine_name = values["machine"].as<std::string>();
+  const TimeSource times = choose_times(settings, trace, path, machine_name, [](const std::string& text) {
+    std::fprintf(stderr, "warning: %s\n", text.c_str());
+  });
+  if (params.duration_ns > 0) {
+    p.duration = Nanos{params.duration_ns};
+  } else if (times == TimeSource::model) {
+    p.duration = modelled_duration(trace, load_machine(machine_name), input.iteration);
+  }
   if (p.duration == Nanos{0}) {
     throw Error(ErrorKind::usage, "'" + path +
                                       "' holds no device times: give the time of one iteration with "
@@ -162,6 +197,8 @@ int plan_command(const Arguments& arguments) {
   config["trace"] = path;
   config["iteration"] = input.iteration;
   config["ops_filter"] = ops;
+  config["times"] = params.duration_ns > 0 ? "given" : times == TimeSource::trace ? "trace" : "model";
+  if (times == TimeSource::model) config["machine"] = machine_name;
   config["duration_s"] = static_cast<double>(p.duration.value) / 1e9;
   config["budget"] = budget.value;
   for (const auto& row : chameleon::chameleon_parameters()) {

@@ -38,10 +38,9 @@ struct Entry {
   LearnedIteration it;
   std::vector<std::int64_t> clock;  // ns of kernels, or of issuing them, before each operator
   Tuning tuning;
-  std::uint64_t plans = 0;   // made so far
-  Bytes peak{0};             // largest sum of objects alive
-  std::int64_t used = 0;     // iteration that used it last
-  std::size_t next = kNone;  // entry that followed it last time
+  std::uint64_t plans = 0;  // made so far
+  Bytes peak{0};            // largest sum of objects alive
+  std::int64_t used = 0;    // iteration that used it last
   static constexpr std::size_t kNone = ~std::size_t{0};
 };
 
@@ -91,6 +90,7 @@ class Adaptive final : public Policy {
   void end_iteration(std::uint32_t, const View& view, Actions& actions) override {
     if (!in_iteration_) return;
     in_iteration_ = false;
+    if (!in_force_) ++without_plan_;
     const std::uint32_t first = view.position() + 1 - recorder_.current().op_count();
     learn(first, recorder_.finish(), view, actions);
     ++iteration_;
@@ -135,6 +135,7 @@ class Adaptive final : public Policy {
         {"resynchronisations", "1", "times that a sequence was met again after operators not in it",
          resyncs_},
         {"unplanned_evictions_asked", "1", "times that room was short in spite of the plan", rooms_},
+        {"iterations_without_plan", "1", "iterations at whose end no plan was in force", without_plan_},
         {"adaptation_iterations", "1", "iterations before the first plan was in use",
          first_planned_ < 0 ? iteration_ : first_planned_},
     };
@@ -147,7 +148,7 @@ class Adaptive final : public Policy {
     in_iteration_ = true;
     recorder_.begin_iteration();
     exact_ = false;
-    const std::size_t predicted = last_ == Entry::kNone ? Entry::kNone : predict(last_);
+    const std::size_t predicted = last_ == Entry::kNone ? Entry::kNone : predict(history_, last_);
     // The last plan went on into the iteration that should follow: it bridges the time until the next is
     // made.
     std::vector<Step> bridge;
@@ -155,6 +156,7 @@ class Adaptive final : public Policy {
     if (bridged) bridge = std::move(bridge_);
     bridge_to_ = Entry::kNone;
     begin_time_ = view.host_now();
+    iteration_time_ = view.last_iteration_time();
     first_op_ = view.position();
     adopt(predicted, view);
     if (current_ == Entry::kNone) return;
@@ -168,9 +170,33 @@ class Adaptive final : public Policy {
     bind_survivors(view);
   }
 
-  std::size_t predict(std::size_t after) const {
-    const std::size_t next = library_[after]->next;
-    return next != Entry::kNone && next < library_.size() && library_[next] ? next : after;
+  // What should follow `after`, itself the last of `past`: what followed the most recent occurrence of the
+  // longest run of sequences that ends like this; the same again when there is none.
+  std::size_t predict(const std::vector<std::size_t>& past, std::size_t after) const {
+    constexpr std::size_t kLongest = 16;
+    std::size_t best = after, longest = 0;
+    const std::size_t n = past.size();
+    for (std::size_t at = n - 1; at-- > 0;) {
+      std::size_t same = 0;
+      while (same < kLongest && same <= at && past[at - same] == past[n - 1 - same]) ++same;
+      if (same <= longest) continue;
+      const std::size_t next = past[at + 1];
+      if (next >= library_.size() || !library_[next]) continue;
+      longest = same;
+      best = next;
+    }
+    return best;
+  }
+  // The sequences that should follow the running one, nearest first.
+  std::vector<std::size_t> forecast(std::size_t count) const {
+    std::vector<std::size_t> past = history_;
+    past.push_back(current_);
+    std::vector<std::size_t> next;
+    for (std::size_t i = 0; i < count; ++i) {
+      next.push_back(predict(past, past.back()));
+      past.push_back(next.back());
+    }
+    return next;
   }
 
   Entry& entry() { return *library_[current_]; }
@@ -512,7 +538,8 @@ class Adaptive final : public Policy {
 
   void settle(std::size_t which) {
     library_[which]->used = iteration_;
-    if (last_ != Entry::kNone && library_[last_]) library_[last_]->next = which;
+    history_.push_back(which);
+    if (history_.size() > kHistory) history_.erase(history_.begin(), history_.begin() + kHistory / 2);
     last_ = which;
   }
 
@@ -526,9 +553,7 @@ class Adaptive final : public Policy {
       if (e != last_ && (oldest == Entry::kNone || library_[e]->used < library_[oldest]->used)) oldest = e;
     }
     if (oldest == Entry::kNone) oldest = 0;
-    for (auto& e : library_) {
-      if (e->next == oldest) e->next = Entry::kNone;
-    }
+    std::replace(history_.begin(), history_.end(), oldest, Entry::kNone);
     if (current_ == oldest) current_ = Entry::kNone;
     return oldest;
   }
@@ -540,12 +565,9 @@ class Adaptive final : public Policy {
     const bool keep = in_force_ && !diverged_ && places_;
     diverged_ = false;
     std::vector<Lap> laps{{entry().it, here()}};
-    std::size_t which = current_;
-    for (int i = 0; i < (keep ? 3 : 2); ++i) {
-      which = predict(which);
-      laps.push_back({library_[which]->it, 0});
-    }
-    const std::size_t next = predict(current_);
+    const std::vector<std::size_t> following = forecast(keep ? 3 : 2);
+    for (const std::size_t which : following) laps.push_back({library_[which]->it, 0});
+    const std::size_t next = following[0];
     std::erase_if(leaving_, [&](Slot s) { return view.residency(s) != Residency::outgoing; });
     Entry& planned = keep ? *library_[next] : entry();
     AheadOptions options;
@@ -554,9 +576,10 @@ class Adaptive final : public Policy {
     options.first = planned.plans == 0;
     options.round = planned.plans;
     const std::uint32_t left = entry().it.op_count() - here();
-    options.hold =
-        keep ? left
-             : std::min(left, operators_in(planning_time(laps, options.first ? 3 : options.trials), view));
+    // A plan that takes next to nothing of the iteration is waited for: what is done without it costs more.
+    const Nanos time = planning_time(laps, options.first ? 3 : options.trials);
+    const bool wait = time.value * kWorthWaiting < std::max(iteration_time_.value, entry().clock.back());
+    options.hold = keep ? left : wait ? 0 : std::min(left, operators_in(time, view));
     const auto held = std::span<const Step>(steps_).subspan(std::min(step_, steps_.size()));
     AheadPlan plan = plan_ahead(laps, slot_of_, leaving_, held, planned.tuning, options, view);
     planned.tuning = plan.tuning;
@@ -601,10 +624,14 @@ class Adaptive final : public Policy {
         std::min<std::int64_t>(time.value / std::max<std::int64_t>(1, each), 1 << 30));
   }
 
+  static constexpr std::ptrdiff_t kHistory = 4096;
+  static constexpr std::int64_t kWorthWaiting = 32;
+
   const AdaptiveParams params_;
   bool places_ = false;  // the allocator's free bytes lie in pieces
   Recorder recorder_;
   std::vector<std::unique_ptr<Entry>> library_;
+  std::vector<std::size_t> history_;  // entries of the iterations so far, oldest first
   std::size_t last_ = Entry::kNone, current_ = Entry::kNone;  // entry of the last, of the running iteration
   std::int64_t iteration_ = 0;
   // Of the running iteration.
@@ -622,6 +649,7 @@ class Adaptive final : public Policy {
   Nanos ready_{0}, bridge_ready_{0};  // fresh_ and bridge_ may be followed from then on
   std::uint32_t fresh_from_ = 0;      // operator of the sequence from which on fresh_ is followed
   std::uint32_t first_op_ = 0;        // of the running iteration
+  Nanos iteration_time_{0};           // of the newest iteration that is done
   Nanos begin_time_{0};               // of the running iteration, on the host clock
   std::vector<Slot> leaving_;         // evicted, oldest first; some handed on since
   std::vector<Slot> slot_of_;         // by object
@@ -633,7 +661,7 @@ class Adaptive final : public Policy {
   std::vector<Slot> late_;  // planned swap-ins that found no room
   // Figures.
   std::int64_t learned_ = 0, plans_ = 0, last_steps_ = 0, recognised_ = 0, shared_ = 0, switches_ = 0,
-               resyncs_ = 0, rooms_ = 0, first_planned_ = -1;
+               resyncs_ = 0, rooms_ = 0, without_plan_ = 0, first_planned_ = -1;
 };
 
 SWAPLAB_REGISTER_POLICY(
