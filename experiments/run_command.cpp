@@ -167,6 +167,8 @@ Json result_json(const Study& study, const StudyRow& row) {
   m["device_mallocs"] = r.allocator.device_mallocs;
   m["alloc_retries"] = r.allocator.retries;
   m["alloc_ooms"] = r.allocator.ooms;
+  m["stitches"] = r.allocator.stitches;
+  m["stitched_reuses"] = r.allocator.stitched_reuses;
   m["evictions"] = r.evictions;
   m["make_room_calls"] = r.make_room_calls;
   m["plan_steps"] = r.plan_steps;

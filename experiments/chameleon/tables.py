@@ -285,7 +285,10 @@ def experiment_f(records, _):
             if item not in into:
                 into.append(item)
         cell = cells.setdefault(key, {"bound": m["bound_iter_time_ns"] / m["unconstrained_iter_time_ns"]})
-        cell[f["policy"].split(":")[0]] = m["slowdown_ppm"] / 1e6 if r["status"] == "ok" else None
+        name = f["policy"].split(":")[0]
+        cell[name] = m["slowdown_ppm"] / 1e6 if r["status"] == "ok" else None
+        if r["status"] != "ok":
+            cell["why " + name] = "host full" if "host memory is full" in r.get("explanation", "") else r["status"]
     links, batches, widths, sequences = axes_values
     names = [n for n in ("bound", "foresight", "adaptive", "chameleon") if any(n in c for c in cells.values())]
     for batch in batches:
@@ -312,7 +315,8 @@ def experiment_f(records, _):
                             cmap="YlOrRd", vmin=0, vmax=3.5, origin="lower", aspect="auto")
                 for y, line in enumerate(grid):
                     for x, v in enumerate(line):
-                        text = "host\nfull" if math.isnan(v) else f"{v:.2f}" if v < 10 else f"{v:.0f}"
+                        why = cells[link, batch, widths[y], sequences[x]].get("why " + name, "")
+                        text = why.replace(" ", "\n").replace("_", "\n") if math.isnan(v) else f"{v:.2f}" if v < 10 else f"{v:.0f}"
                         axes.text(x, y, text, ha="center", va="center", fontsize=5.5,
                                   color="white" if not math.isnan(v) and v > 6 else "black")
                 axes.set_xticks(range(len(sequences)), [f"{s // 1024}k" for s in sequences], fontsize=6)

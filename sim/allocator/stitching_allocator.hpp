@@ -151,7 +151,7 @@ class StitchingAllocator {
   std::uint32_t find_view(std::uint64_t size, std::uint32_t stream) const;
   StitchedResult reuse(std::uint32_t id, std::uint64_t size);
   StitchedResult stitch(std::uint64_t size, std::uint32_t stream);
-  StitchedResult use_view(std::uint32_t id, std::uint64_t size, std::vector<std::uint32_t> pieces);
+  StitchedResult use_view(std::uint32_t id, std::uint64_t size, std::vector<std::uint32_t>&& pieces);
   void remove_view(std::uint32_t id);
   void collect();
   void drop_caches();

@@ -384,7 +384,7 @@ StitchedResult StitchingAllocator<Backend>::stitch(std::uint64_t size, std::uint
 
 template <StitchingBackend Backend>
 StitchedResult StitchingAllocator<Backend>::use_view(std::uint32_t id, std::uint64_t size,
-                                                     std::vector<std::uint32_t> pieces) {
+                                                     std::vector<std::uint32_t>&& pieces) {
   ReuseTag tag;
   for (const std::uint32_t piece : pieces) tag.join(pieces_[piece].tag);
   View& view = views_[id];

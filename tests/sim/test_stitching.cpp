@@ -11,6 +11,7 @@
 
 #include "sim/allocator/stitching_allocator.hpp"
 #include "sim/memory.hpp"
+#include "sim/run.hpp"
 #include "trace/error.hpp"
 
 using namespace swaplab;
@@ -230,6 +231,11 @@ TEST_CASE("fragLimit, defragLevel, vmmDefragment") {
                        Error);
   CHECK_THROWS_AS(parse_stitching_conf("defragLevel:2"), Error);
   CHECK_THROWS_AS(parse_stitching_conf("autoGC"), Error);
+  CHECK(parse_stitching_conf("default").frag_limit == 16 * kMiB);
+  CHECK(parse_stitching_conf("autoGC:5,gc_thresh:2").auto_gc == 5120 * kMiB);
+  for (const char* name : {"ideal", "caching", "stitching"})
+    CHECK(allocator_name(parse_allocator(name)) == name);
+  CHECK_THROWS_WITH_AS(parse_allocator("stiching"), doctest::Contains("did you mean 'stitching'"), Error);
 }
 
 TEST_CASE("other streams' granules come back through the device; ranges in use survive that") {
@@ -261,7 +267,7 @@ TEST_CASE("autoGC: idle ranges go, the longest idle first") {
   Allocator allocator(vmm, config);
   std::vector<BlockId> blocks;
   for (const std::int64_t size : {16, 2, 16, 2, 16, 2}) blocks.push_back(allocator.alloc(mib(size), 0).block);
-  for (const std::size_t i : {0, 2, 4}) allocator.free(blocks[i]);
+  for (const unsigned i : {0u, 2u, 4u}) allocator.free(blocks[i]);
   const auto first = allocator.alloc(mib(20), 0);
   allocator.free(first.block);
   allocator.free(allocator.alloc(mib(34), 0).block);
