@@ -142,6 +142,25 @@ TEST_CASE("import kineto: unfinished records are dropped and counted") {
   CHECK_FALSE(r.trace);
 }
 
+TEST_CASE("import kineto: backward by flow and by forward thread; NCCL metadata") {
+  const auto op = [](const char* name, int ts, const char* args) {
+    return std::string(R"({"ph":"X","cat":"cpu_op","name":")") + name + R"(","pid":1,"tid":1,"ts":)" +
+           std::to_string(ts) + R"(,"dur":5,"args":{)" + args + "}},";
+  };
+  const ImportResult r = import_text(
+      "[" + op("aten::mm", 10, "\"Fwd thread id\":0") + op("aten::a", 20, "\"Fwd thread id\":1") +
+      op("aten::b", 30, "") +
+      R"({"ph":"s","cat":"fwdbwd","id":1,"pid":1,"tid":1,"ts":10},{"ph":"f","cat":"fwdbwd","id":1,"pid":1,"tid":1,"ts":30.000},
+         {"ph":"X","cat":"kernel","name":"nccl","pid":0,"tid":7,"ts":40,"dur":1,"args":{"Collective name":"allreduce","dtype":"Float","In msg nelems":100}}])");
+  REQUIRE(r.trace);
+  CHECK(r.trace->ops.phase[0] == swaplab::Phase::forward);
+  CHECK(r.trace->ops.phase[1] == swaplab::Phase::backward);
+  CHECK(r.trace->ops.phase[2] == swaplab::Phase::backward);
+  CHECK(note_count(r.report.derived, "backward operators by flow or thread") == 2);
+  CHECK(r.report.found_count("collective kernels allreduce") == 1);
+  CHECK(r.report.found_count("collective_bytes") == 400);
+}
+
 TEST_CASE("import kineto: every corpus file has the reference counts and keeps all kernel time") {
   const auto oracle_path = shared_path("corpus/oracle.json");
   if (!oracle_path) return;

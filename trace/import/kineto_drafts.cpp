@@ -179,15 +179,23 @@ class Drafting {
     }
   }
 
-  bool is_backward(std::uint32_t op) const {
+  // By the name of a node around it, else by what the profiler says: a flow from the forward operator ends at
+  // it, or it names the forward thread.
+  bool is_backward(std::uint32_t op) {
+    bool marked = false;
     for (; op != kNoIndex; op = n_.parent[op]) {
       const std::string& name = e_.texts[e_.ops[op].name];
       if (has(name, "Backward") || name.rfind("autograd::engine::evaluate_function", 0) == 0) return true;
+      marked |= e_.ops[op].on_backward_thread ||
+                std::binary_search(flows_.begin(), flows_.end(), std::pair(e_.ops[op].thread, e_.ops[op].ts));
     }
-    return false;
+    out_.unnamed_backward += marked ? 1 : 0;
+    return marked;
   }
 
   void phases() {
+    flows_ = e_.backward_flows;
+    std::sort(flows_.begin(), flows_.end());
     std::vector<Window> windows;
     for (const Annotation& a : e_.annotations) {
       const std::string& name = e_.texts[a.name];
@@ -253,6 +261,7 @@ class Drafting {
   Drafts out_;
   std::vector<std::uint32_t> draft_of_unit_, draft_of_row_;
   std::vector<std::uint8_t> scratch_;
+  std::vector<std::pair<std::uint32_t, std::int64_t>> flows_;  // sorted
 };
 
 }  // namespace

@@ -40,6 +40,7 @@ struct Drafts {
   // For the report.
   std::int64_t dispatched = 0, wrappers = 0, launches_alone = 0, allocations_alone = 0, device_time = 0;
   std::int64_t syncs = 0, backward = 0, annotated = 0, scratch_storages = 0, overlapping_steps = 0;
+  std::int64_t unnamed_backward = 0;
 };
 
 Drafts draft_operators(const Events& events, const Nesting& nesting, const Storages& storages);

@@ -7,6 +7,7 @@
 
 #include "trace/error.hpp"
 #include "trace/import/decimal.hpp"
+#include "trace/import/kineto_raw.hpp"
 
 namespace swaplab::kineto {
 namespace {
@@ -17,26 +18,6 @@ constexpr std::int64_t kMaxTime = std::int64_t{1} << 62;      // ns
 constexpr std::int64_t kMaxDuration = std::int64_t{1} << 53;  // ns, 104 days
 constexpr std::int64_t kMaxBytes = std::int64_t{1} << 50;
 static_assert(simdjson::SIMDJSON_PADDING <= kJsonPadding);
-
-// One event as it stands in the file; reused, so that nothing is allocated per event.
-struct Raw {
-  std::string ph, cat, name, pid, tid, id;
-  std::string ts, dur, dims, types;
-  std::string correlation, external, stream, device, address, bytes, total, device_type, device_id, index,
-      record, sequence, forward_thread;
-  bool has_cat = false, has_ts = false, has_args = false, collective = false;
-  std::int64_t non_finite = 0;
-
-  void clear() {
-    for (std::string* s : {&ph,        &cat,    &name,    &pid,      &tid,           &id,
-                           &ts,        &dur,    &dims,    &types,    &correlation,   &external,
-                           &stream,    &device, &address, &bytes,    &total,         &device_type,
-                           &device_id, &index,  &record,  &sequence, &forward_thread})
-      s->clear();
-    has_cat = has_ts = has_args = collective = false;
-    non_finite = 0;
-  }
-};
 
 std::string_view trimmed(std::string_view token) {
   while (!token.empty() &&
@@ -148,7 +129,6 @@ class Reader {
         }
         continue;
       }
-      if (key == "Collective name") raw_.collective = true;
       if (is_non_finite(value.raw_json_token())) ++raw_.non_finite;
     }
   }
@@ -158,7 +138,7 @@ class Reader {
       case 4:
         return key == "Addr" ? &raw_.address : nullptr;
       case 5:
-        return key == "Bytes" ? &raw_.bytes : nullptr;
+        return key == "Bytes" ? &raw_.bytes : key == "dtype" ? &raw_.dtype : nullptr;
       case 6:
         if (key == "stream") return &raw_.stream;
         if (key == "device") return &raw_.device;
@@ -176,10 +156,13 @@ class Reader {
         if (key == "Device Type") return &raw_.device_type;
         return nullptr;
       case 13:
-        return key == "Fwd thread id" ? &raw_.forward_thread : nullptr;
+        return key == "Fwd thread id"   ? &raw_.forward_thread
+               : key == "In msg nelems" ? &raw_.message
+                                        : nullptr;
       case 15:
         if (key == "Sequence number") return &raw_.sequence;
         if (key == "Total Allocated") return &raw_.total;
+        if (key == "Collective name") return &raw_.collective;
         return nullptr;
       case 18:
         return key == "Record function id" ? &raw_.record : nullptr;
@@ -222,10 +205,15 @@ class Reader {
     ++events_.by_phase[raw_.ph.empty() ? "None" : raw_.ph];
     ++events_.by_category[raw_.has_cat ? raw_.cat : "None"];
     if (raw_.dims.size() > 0) ++events_.with_shapes;
-    if (raw_.collective) ++events_.collectives;
+    if (!raw_.collective.empty()) collective();
     if (raw_.ph == "X") return complete();
     if (raw_.ph == "i" || raw_.ph == "I") return instant();
     if (raw_.ph == "s" || raw_.ph == "f" || raw_.ph == "t") ++events_.flows;
+    if (raw_.ph == "f" && (raw_.cat == "fwdbwd" || raw_.cat == "forward_backward")) {
+      time_ok_ = true;
+      const std::int64_t ts = nanos(raw_.ts);
+      if (time_ok_) events_.backward_flows.emplace_back(thread(), ts);
+    }
     if (raw_.ph == "B") {
       ++open_slices_[raw_.pid + "/" + raw_.tid];
       ++events_.slices;
@@ -234,6 +222,23 @@ class Reader {
       std::int64_t& open = open_slices_[raw_.pid + "/" + raw_.tid];
       if (open == 0) ++events_.unopened_slices;
       if (open > 0) --open;
+    }
+  }
+
+  // Metadata of NCCL; the bytes are those of the kernels, which repeat what the operator around them says.
+  void collective() {
+    ++events_.collectives;
+    if (kind() != Kind::kernel) return;
+    ++events_.collective_kernels[raw_.collective];
+    static constexpr std::pair<std::string_view, std::int64_t> sizes[] = {
+        {"Byte", 1},  {"Char", 1}, {"Bool", 1},  {"Half", 2}, {"BFloat16", 2},
+        {"Short", 2}, {"Int", 4},  {"Float", 4}, {"Long", 8}, {"Double", 8}};
+    for (const auto& [name, bytes] : sizes) {
+      if (raw_.dtype == name)
+        events_.collective_bytes =
+            std::min(events_.collective_bytes +
+                         std::clamp<std::int64_t>(number(raw_.message, 0), 0, kMaxBytes / 8) * bytes,
+                     std::int64_t{1} << 60);
     }
   }
 

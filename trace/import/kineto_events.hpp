@@ -7,6 +7,7 @@
 #include <string>
 #include <string_view>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "trace/import/input.hpp"
@@ -76,10 +77,15 @@ struct Events {
   std::vector<DeviceEvent> device;
   std::vector<MemoryEvent> memory;
   std::vector<Annotation> annotations;
+  // Where a flow from a forward operator ends: the thread, and the begin of the backward operator.
+  std::vector<std::pair<std::uint32_t, std::int64_t>> backward_flows;
 
   std::int64_t total = 0;
   std::map<std::string, std::int64_t> by_phase, by_category;  // "X" ..., "cpu_op" ..., "None" without
   std::int64_t python_frames = 0, flows = 0, collectives = 0, with_shapes = 0, named_backward = 0;
+  std::map<std::string, std::int64_t> collective_kernels;  // by "Collective name"
+  std::int64_t collective_bytes =
+      0;  // that the kernels among them take in ("In msg nelems" of their "dtype")
   std::uint32_t threads = 0, streams = 0;
   std::string schema, version_text;
   bool bare_array = false;

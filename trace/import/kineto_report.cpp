@@ -29,7 +29,10 @@ class Reporting {
     r.derive("operators from kernels alone", n_.without_launch,
              "neither launch nor operator in the file; placed by their device time");
     r.derive("operators from allocations alone", d_.allocations_alone, "no operator encloses the allocation");
-    r.derive("backward operators", d_.backward, "an operator around them is a backward node");
+    r.derive("backward operators", d_.backward - d_.unnamed_backward,
+             "an operator around them is a backward node");
+    r.derive("backward operators by flow or thread", d_.unnamed_backward,
+             "a flow from a forward operator ends at them, or they name the forward thread");
     r.derive("phases from annotations", d_.annotated,
              "Optimizer.step, Optimizer.zero_grad and the DataLoader on the same thread");
     r.derive("operators on several streams", c_.several_streams,
@@ -149,6 +152,8 @@ void report_events(const Events& e, ImportReport& r) {
   r.add_found("python_frames", e.python_frames);
   r.add_found("flow_events", e.flows);
   r.add_found("collectives", e.collectives);
+  r.add_found("collective_bytes", e.collective_bytes);
+  for (const auto& [name, count] : e.collective_kernels) r.add_found("collective kernels " + name, count);
   r.add_found("events_with_shapes", e.with_shapes);
   r.add_found("events_named_backward", e.named_backward);
   r.add_found("threads", e.threads);
