@@ -3,12 +3,15 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "sim/wide_math.hpp"
 #include "trace/error.hpp"
 
 namespace swaplab {
 namespace {
 
 using Json = nlohmann::json;
+
+constexpr std::int64_t kLongest = std::int64_t{1} << 52;  // 52 days in ns
 
 class Line {
  public:
@@ -67,7 +70,7 @@ class Line {
       if (!repeats[r].is_array()) fail(at + ": expected a list of times");
       std::vector<Nanos> times;
       times.reserve(repeats[r].size());
-      for (const Json& time : repeats[r]) times.push_back(Nanos{integer(time, at, 0, std::int64_t{1} << 61)});
+      for (const Json& time : repeats[r]) times.push_back(Nanos{integer(time, at, 0, kLongest)});
       run_.iterations.push_back(std::move(times));
     }
     if (!json_.contains("steady_iterations"))
@@ -92,9 +95,9 @@ std::vector<Nanos> MeasuredRun::steady_means() const {
   for (const std::vector<Nanos>& repeat : iterations) {
     // A repeat that failed ends early.
     if (steady_end <= steady_first || repeat.size() < steady_end) continue;
-    Nanos sum{0};
-    for (std::uint32_t i = steady_first; i < steady_end; ++i) sum += repeat[i];
-    means.push_back(sum / static_cast<std::int64_t>(steady_end - steady_first));
+    Wide sum = 0;
+    for (std::uint32_t i = steady_first; i < steady_end; ++i) sum += repeat[i].value;
+    means.push_back(Nanos{static_cast<std::int64_t>(sum / (steady_end - steady_first))});
   }
   if (means.empty())
     if (const auto time = record.metric("iter_time_ns")) means.push_back(Nanos{*time});

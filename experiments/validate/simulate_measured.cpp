@@ -36,7 +36,8 @@ TransferTable replayed(const TransferTable& table, std::int64_t divisor, Ppm sca
   std::vector<TransferPoint> points;
   points.reserve(table.points().size());
   for (const TransferPoint& p : table.points())
-    points.push_back({p.bytes * divisor, Nanos{ceil_mul_div(p.time.value, kUnchanged, scale)}});
+    points.push_back({Bytes{ceil_mul_div(p.bytes.value, divisor, 1)},
+                      Nanos{ceil_mul_div(p.time.value, kUnchanged, scale)}});
   return {std::move(points),
           std::max<std::int64_t>(1, ceil_mul_div(table.bytes_per_second(), divisor * scale, kUnchanged))};
 }

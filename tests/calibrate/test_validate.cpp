@@ -313,7 +313,7 @@ TEST_CASE("wrong usage and wrong files are said with their place") {
   CHECK(error(with("\"iterations_ns\":[[1,2]]")) ==
         path + ":1: iterations_ns needs steady_iterations: [first, one past the last]");
   CHECK(error(with("\"iterations_ns\":[[1,-2]],\"steady_iterations\":[0,1]")) ==
-        path + ":1: iterations_ns[0]: expected an integer from 0 to 2305843009213693952");
+        path + ":1: iterations_ns[0]: expected an integer from 0 to 4503599627370496");
   CHECK(error(with("\"bytes_divisor\":0")) ==
         path + ":1: bytes_divisor: expected an integer from 1 to 1048576");
   CHECK(validate({}).error == "swaplab validate needs --measured RESULTS.jsonl");
