@@ -18,6 +18,12 @@ inline void check(cudaError_t result, const char* call) {
                                     cudaGetErrorString(result));
 }
 
+// Zeroes, and waits: our streams do not wait for the default stream, on which cudaMemset works.
+inline void zero(void* data, std::size_t bytes) {
+  check(cudaMemset(data, 0, bytes), "cudaMemset");
+  check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
+}
+
 class Stream {
  public:
   Stream() { check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "cudaStreamCreateWithFlags"); }

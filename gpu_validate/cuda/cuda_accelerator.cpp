@@ -33,7 +33,7 @@ class CudaAccelerator final : public Accelerator {
   CudaAccelerator(CudaShared& shared, const AcceleratorOptions& options)
       : shared_(shared), options_(options), lanes_(options.compute_streams + 2u), report_(sizeof(Report)) {
     check(cudaSetDevice(shared_.device), "cudaSetDevice");
-    check(cudaMemset(report_.get(), 0, sizeof(Report)), "cudaMemset");
+    zero(report_.get(), sizeof(Report));
     const auto bytes = static_cast<std::uint64_t>(options.reservation.value);
     switch (options.memory) {
       case MemoryMode::reservation:

@@ -72,7 +72,7 @@ class CudaHardware final : public Hardware {
     while (elements * sizeof(float4) > properties.totalGlobalMem / 16) elements /= 2;
     shared_.scratch = DeviceBuffer(elements * sizeof(float4));
     shared_.scratch_elements = elements;
-    check(cudaMemset(shared_.scratch.get(), 0, elements * sizeof(float4)), "cudaMemset");
+    zero(shared_.scratch.get(), elements * sizeof(float4));
   }
 
   const AcceleratorInfo& info() const override { return shared_.info; }
@@ -94,7 +94,7 @@ class CudaHardware final : public Hardware {
     measured_ = true;
     const Stream stream;
     const DeviceBuffer report(sizeof(Report));
-    check(cudaMemset(report.get(), 0, sizeof(Report)), "cudaMemset");
+    zero(report.get(), sizeof(Report));
     KernelRates& rates = shared_.rates;
     Surrogate s;
     s.report = static_cast<Report*>(report.get());

@@ -19,7 +19,8 @@ constexpr std::int64_t kMiB = std::int64_t{1} << 20;
 constexpr std::int64_t kBackgroundPiece = 16 * kMiB;
 constexpr std::int64_t kFastLink = 500;  // bytes per ns: no link is faster, so background copies suffice
 constexpr std::int64_t kSlowLink = 3;    // bytes per ns: a copy is not slower, so background kernels suffice
-constexpr std::uint64_t kGate = 40'000;  // ns
+// ns that the gate stands: longer than it takes to queue what is measured, and each copy beside it.
+constexpr std::uint64_t kGate = 40'000, kGatePerCopy = 10'000;
 
 Nanos timed(const std::function<void()>& work) {
   const auto begin = Clock::now();
@@ -35,7 +36,7 @@ std::byte* bytes(void* data) {
 class CudaProbe final : public ProbeDevice {
  public:
   explicit CudaProbe(CudaShared& shared) : shared_(shared), report_(sizeof(Report)) {
-    check(cudaMemset(report_.get(), 0, sizeof(Report)), "cudaMemset");
+    zero(report_.get(), sizeof(Report));
     check(cudaGetDeviceCount(&devices_), "cudaGetDeviceCount");
     flag_ = PinnedBuffer(sizeof(unsigned), cudaHostAllocMapped);
     background_host_[0] = PinnedBuffer(kBackgroundPiece);
@@ -61,6 +62,7 @@ class CudaProbe final : public ProbeDevice {
     work_ = {};
     beside_ = {};
     sample_ = {};
+    gate_ns_ = kGate;
     if (quantity.starts_with("copy_p2p_")) return prepare_peer(quantity, x);
     if (quantity.starts_with("copy_")) return prepare_copy(quantity.substr(5), x);
     if (quantity == "kernel_empty") return measure([this] { check(launch_empty(main_), "launch"); });
@@ -73,7 +75,7 @@ class CudaProbe final : public ProbeDevice {
 
   Nanos sample() override {
     if (sample_) return sample_();
-    check(launch_gate(kGate, main_), "launch of a gate");
+    check(launch_gate(gate_ns_, main_), "launch of a gate");
     gate_.record(main_);
     if (beside_) {
       for (const Stream* stream : {&out_, &in_, &other_})
@@ -121,6 +123,9 @@ class CudaProbe final : public ProbeDevice {
     return bytes(pinned_.get());
   }
 
+  static std::uint64_t gate_for_copies(std::int64_t total) {
+    return kGatePerCopy * static_cast<std::uint64_t>(total / kBackgroundPiece + 1);
+  }
   void copies_beside(bool to_host, std::int64_t total) {
     const std::size_t which = to_host ? 0 : 1;
     void* const host = background_host_[which].get();
@@ -180,7 +185,9 @@ class CudaProbe final : public ProbeDevice {
             "cudaMemcpyAsync");
     };
     if (how == "duplex") {
-      beside_ = [this, x, to_host] { copies_beside(!to_host, std::max(4 * x, 4 * kBackgroundPiece)); };
+      const std::int64_t total = std::max(4 * x, 4 * kBackgroundPiece);
+      gate_ns_ += gate_for_copies(total);
+      beside_ = [this, total, to_host] { copies_beside(!to_host, total); };
     } else if (how.starts_with("beside_")) {
       const Work work = how.substr(7) == "compute" ? Work::compute : Work::memory;
       const std::int64_t per =
@@ -206,6 +213,7 @@ class CudaProbe final : public ProbeDevice {
       const std::int64_t total =
           std::min(kernel_ns(work, x) * kFastLink + 4 * kBackgroundPiece, 64 * kBackgroundPiece);
       const bool out = copies != "h2d", in = copies != "d2h";
+      gate_ns_ += 2 * gate_for_copies(total);
       beside_ = [this, total, out, in] {
         if (out) copies_beside(true, total);
         if (in) copies_beside(false, total);
@@ -237,7 +245,7 @@ class CudaProbe final : public ProbeDevice {
     const std::int64_t matrix = n * n * static_cast<std::int64_t>(Cublas::element_bytes(type));
     for (const std::size_t which : {0u, 1u, 2u}) {
       if (!device_memory(which, matrix)) return false;
-      check(cudaMemset(device_[which].get(), 0, static_cast<std::size_t>(matrix)), "cudaMemset");
+      zero(device_[which].get(), static_cast<std::size_t>(matrix));
     }
     return measure([this, type = std::string(type), n] {
       cublas_->multiply(type, n, device_[0].get(), device_[1].get(), device_[2].get());
@@ -374,6 +382,7 @@ class CudaProbe final : public ProbeDevice {
   DeviceBuffer report_;
   Stream main_, out_, in_, other_;
   Event gate_, begin_, end_;
+  std::uint64_t gate_ns_ = kGate;
   DeviceBuffer device_[3], peer_, background_device_[2];
   std::int64_t device_bytes_[3] = {}, pinned_bytes_ = 0;
   PinnedBuffer pinned_, flag_, background_host_[2];

@@ -13,6 +13,13 @@
 
 namespace swaplab::test {
 
+// It makes everything many times slower, and ends the program at a planted race, which is a data race.
+#if defined(__SANITIZE_THREAD__)
+constexpr bool kThreadSanitizer = true;
+#else
+constexpr bool kThreadSanitizer = false;
+#endif
+
 inline Program bundled_program(const std::string& trace, std::uint32_t iterations, const Machine& machine) {
   Trace t = read_trace(source_path("configs/traces/" + trace));
   if (iterations != 0) t = extend_iterations(t, iterations);

@@ -10,12 +10,6 @@
 namespace swaplab {
 namespace {
 
-// A planted race is a data race: ThreadSanitizer would end the program at it.
-#if defined(__SANITIZE_THREAD__)
-constexpr bool kRacesEndTheProgram = true;
-#else
-constexpr bool kRacesEndTheProgram = false;
-#endif
 constexpr std::int64_t kSize = 1 << 20;
 constexpr std::uint16_t kCompute = 0, kOut = 1, kIn = 2;
 
@@ -84,7 +78,7 @@ TEST_CASE("without a fault all data are right, and copies take their time") {
   }
 }
 
-TEST_CASE("missing wait: kernels that do not wait for swap-ins" * doctest::skip(kRacesEndTheProgram)) {
+TEST_CASE("missing wait: kernels that do not wait for swap-ins" * doctest::skip(test::kThreadSanitizer)) {
   test::Faults faults;
   faults.drop_wait = [](std::uint16_t lane, std::uint16_t on, Ticket) {
     return lane == kCompute && on == kIn;
@@ -93,14 +87,14 @@ TEST_CASE("missing wait: kernels that do not wait for swap-ins" * doctest::skip(
 }
 
 TEST_CASE("early release: device bytes are reused while their copy out still runs" *
-          doctest::skip(kRacesEndTheProgram)) {
+          doctest::skip(test::kThreadSanitizer)) {
   test::Faults faults;
   faults.drop_wait = [](std::uint16_t lane, std::uint16_t on, Ticket) { return lane != kOut && on == kOut; };
   check_caught(run(faults), "version ");
 }
 
 TEST_CASE("a copy out that does not wait for the kernel that writes its storage" *
-          doctest::skip(kRacesEndTheProgram)) {
+          doctest::skip(test::kThreadSanitizer)) {
   test::Faults faults;
   faults.drop_wait = [](std::uint16_t lane, std::uint16_t on, Ticket) {
     return lane == kOut && on == kCompute;

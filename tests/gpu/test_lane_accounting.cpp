@@ -105,7 +105,8 @@ void check_same(const Program& program, Machine machine, const std::string& poli
   CHECK(stalled > Nanos{0});
 }
 
-TEST_CASE("measured accounting equals the simulated device's on its own times") {
+TEST_CASE("measured accounting equals the simulated device's on its own times" *
+          doctest::skip(test::kThreadSanitizer)) {  // has no threads
   const Machine machine = load_machine("a100-40g-pcie4");
   for (const char* trace : {"gpt_small.jsonl.gz", "gpt_varied.jsonl.gz", "moe.jsonl.gz"}) {
     const Program program = test::bundled_program(trace, 0, machine);

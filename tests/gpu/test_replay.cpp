@@ -44,6 +44,7 @@ TEST_CASE("bundled traces: every storage right, decisions identical to the simul
   for (const char* trace : {"gpt_small.jsonl.gz", "gpt_varied.jsonl.gz", "moe.jsonl.gz",
                             "gpt2_medium.jsonl.gz", "resnet50_b256.jsonl.gz"}) {
     const bool large = std::string_view(trace).find("gpt_") == std::string_view::npos;
+    if (large && test::kThreadSanitizer) continue;
     const Program program = test::bundled_program(trace, large ? 2 : 0, machine);
     for (const char* text : {"foresight", "next-use", "lru", "offload-activations:fallback=lru"}) {
       if (large && text == std::string_view("next-use")) continue;
