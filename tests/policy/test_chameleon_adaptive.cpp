@@ -279,6 +279,22 @@ TEST_CASE("adaptive recognises sequences and switches plans") {
   CHECK(metric(r, "adaptation_iterations") <= 6);  // 25 ms of planning, iterations of 7 ms
 }
 
+TEST_CASE("adaptive learns a period: after a while every plan is for the iteration that comes") {
+  const Machine machine = load_machine("h100-pcie5");
+  std::int64_t switches[2] = {0, 0};
+  for (const std::uint32_t longer : {0U, 1U}) {
+    const Trace trace = perturbed(bundled("gpt_small", 16 + 12 * longer), {"validation@every=4"}, 1);
+    const Program program = compile_program(trace, machine, TimeSource::model);
+    const RunResult r = test::run_policy("adaptive", program, machine,
+                                         Bytes{program.peak_bytes.value * 6 / 10}, AllocatorKind::caching);
+    REQUIRE(r.outcome == Outcome::ok);
+    switches[longer] = metric(r, "plan_switches");
+    CHECK(metric(r, "iterations_without_plan") <= 2);
+  }
+  CHECK(switches[0] > 0);             // the first validation came unexpected
+  CHECK(switches[0] == switches[1]);  // three more of them did not
+}
+
 // Seeded random schedules of random perturbations over the bundled traces. $SWAPLAB_PERTURBATIONS sets how
 // many (1000 in the release check); every run must end well where its budget is feasible, and its schedule
 // must be accepted by the independent checker.
