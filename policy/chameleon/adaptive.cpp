@@ -338,6 +338,7 @@ class Adaptive final : public Policy {
   // steps until then are the same. What comes too late is waited for.
   void take_over(const View& view, Actions& actions) {
     if (!fresh_made_ || here() < fresh_from_) return;
+    if (!places_ && view.host_now() < ready_) return;  // bytes alone forgive a late start
     if (view.host_now() < ready_) actions.spend_host_time(ready_ - view.host_now());
     steps_ = std::move(fresh_);
     fresh_.clear();
@@ -562,10 +563,10 @@ class Adaptive final : public Policy {
   // the iteration that should follow is planned, in good time; else the rest of this one, too.
   void make_plan(std::uint32_t op, const View& view, Actions& actions) {
     plan_wanted_ = false;
-    const bool keep = in_force_ && !diverged_ && places_;
+    const bool keep = in_force_ && !diverged_;
     diverged_ = false;
     std::vector<Lap> laps{{entry().it, here()}};
-    const std::vector<std::size_t> following = forecast(keep ? 3 : 2);
+    const std::vector<std::size_t> following = forecast(keep && places_ ? 3 : 2);
     for (const std::size_t which : following) laps.push_back({library_[which]->it, 0});
     const std::size_t next = following[0];
     std::erase_if(leaving_, [&](Slot s) { return view.residency(s) != Residency::outgoing; });
