@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <cstring>
 #include <limits>
 
@@ -293,7 +294,7 @@ class CudaAccelerator final : public Accelerator {
   Nanos time_of(Lane& l, cudaEvent_t event) {
     float ms = 0;
     check(cudaEventElapsedTime(&ms, l.last == nullptr ? base_ : l.last, event), "cudaEventElapsedTime");
-    const Nanos since{static_cast<std::int64_t>(static_cast<double>(ms) * 1e6 + 0.5)};
+    const Nanos since{std::llround(static_cast<double>(ms) * 1e6)};
     l.last_time = (l.last == nullptr ? base_time_ : l.last_time) + since;
     if (l.last != nullptr) free_events_.push_back(l.last);
     l.last = event;

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <cstring>
 #include <functional>
 
@@ -89,7 +90,7 @@ class CudaProbe final : public ProbeDevice {
     float ms = 0;
     check(cudaEventElapsedTime(&ms, begin_, end_), "cudaEventElapsedTime");
     if (beside_) check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
-    return Nanos{std::max<std::int64_t>(1, static_cast<std::int64_t>(static_cast<double>(ms) * 1e6 + 0.5))};
+    return Nanos{std::max<std::int64_t>(1, std::llround(static_cast<double>(ms) * 1e6))};
   }
 
  private:
@@ -364,7 +365,7 @@ class CudaProbe final : public ProbeDevice {
   }
   // A call on an idle device, which is idle again afterwards.
   bool idle_call(std::function<void()> call) {
-    return time_host([this, call = std::move(call)] {
+    return time_host([call = std::move(call)] {
       check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
       return timed(call);
     });

@@ -20,6 +20,7 @@ struct DeviceOperand {
   std::uint32_t slot = 0;
 };
 
+// NOLINTBEGIN(performance-no-int-to-ptr): device addresses are numbers
 // A word, of which only the bytes before the operand's end count. The load is never cached by the compiler:
 // what a copy wrote while the kernel ran must be seen.
 SWAPLAB_KERNEL std::uint64_t load_word(std::uint64_t address, std::uint64_t bytes, std::uint64_t i) {
@@ -44,6 +45,8 @@ SWAPLAB_KERNEL void store_word(std::uint64_t address, std::uint64_t bytes, std::
     *reinterpret_cast<unsigned char*>(address + b) = static_cast<unsigned char>(word >> (8 * (b - at)));
   }
 }
+
+// NOLINTEND(performance-no-int-to-ptr)
 
 // Calls wrong(operand, word, expected, found) when the word is not what it has to be.
 template <class Wrong>
