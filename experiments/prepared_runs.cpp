@@ -75,6 +75,12 @@ std::string policy_label(const PolicySpec& spec) {
 
 TimeSource choose_times(const RunSettings& settings, const Trace& trace, const std::string& path,
                         const std::string& machine, const std::function<void(const std::string&)>& warn) {
+  for (const char* partial : {"none", "times only", "memory only"}) {
+    if (warn && trace.header.extra_json == "{\"studies\":\"" + std::string(partial) + "\"}")
+      warn(path + ": imported from a file that allows '" + partial +
+           "' studies ('swaplab trace import' says what is missing): figures of swap policies mean nothing "
+           "here");
+  }
   const bool gpu = recorded_on_gpu(trace);
   if (!settings.times) return gpu && trace.has_device_times() ? TimeSource::trace : TimeSource::model;
   if (*settings.times == TimeSource::trace && !gpu && warn) {

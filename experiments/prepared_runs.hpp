@@ -68,7 +68,8 @@ struct RunSettings {
   bool bounds = true;  // false: no bound is computed
 };
 
-// Which times `settings` mean for this trace; a warning when they come from another kind of device.
+// Which times `settings` mean for this trace; a warning when they come from another kind of device, and when
+// the trace was imported from a file that does not allow swap studies.
 TimeSource choose_times(const RunSettings& settings, const Trace& trace, const std::string& path,
                         const std::string& machine, const std::function<void(const std::string&)>& warn);
 

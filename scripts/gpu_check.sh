@@ -28,7 +28,14 @@ python=$(command -v python3 || true)
 mkdir -p "$output"
 : > "$output/summary.txt"
 
-begun=$SECONDS budget=480 failed=0
+begun=$SECONDS budget=480 failed=0 running=
+# `timeout` has a process group of its own: pass a stop on, let the step keep what it has, and end.
+stop() {
+  if [ -n "$running" ]; then kill -INT "$running" 2>/dev/null; wait "$running"; fi
+  echo "stopped; results so far are in $output" >&2
+  exit 130
+}
+trap stop INT TERM HUP
 note() { printf '%s\n' "$*" | tee -a "$output/summary.txt"; }
 # step NAME LIMIT_SECONDS ACCEPTED_CODES COMMAND...: output to NAME.log. What the whole may take is the limit, too.
 # A step that runs out of its time is interrupted (SIGINT), so that it keeps what it has.
@@ -37,7 +44,10 @@ step() {
   shift 3
   [ "$left" -lt 5 ] && { note "$name: left out, the 8 minutes are over"; failed=1; return 1; }
   [ "$limit" -gt "$left" ] && limit=$left
-  timeout --preserve-status --signal=INT --kill-after=30 "$limit" "$@" > "$output/$name.log" 2>&1 || code=$?
+  timeout --preserve-status --signal=INT --kill-after=30 "$limit" "$@" > "$output/$name.log" 2>&1 &
+  running=$!
+  wait "$running" || code=$?
+  running=
   if [[ " $accepted " == *" $code "* ]]; then
     note "$name: ok (exit $code, $((SECONDS - start)) s)$( [ "$code" -eq 77 ] && printf ' %s' "$(tail -1 "$output/$name.log")")"
   else

@@ -1,10 +1,10 @@
 #!/bin/sh
 # Runs one experiment: sweep, statistics, report, table and figure.
 #
-#   experiments/chameleon/run.sh a|b|c|e|f [--swaplab PROGRAM] [--out FOLDER] [--jobs N] [--quick]
+#   experiments/chameleon/run.sh a|b|c|d|e|f [--swaplab PROGRAM] [--out FOLDER] [--jobs N] [--quick]
 #
 #   a  profiling overhead          b  largest model on one device     c  time against recomputation, parallelism
-#   e  ablations                   f  where swapping pays             (d  adaptation: d_*, its own command)
+#   e  ablations                   f  where swapping pays             d  adaptation to changes
 #
 # --out: where results go (default results/chameleon-LETTER); --quick: a small version of the same commands.
 # Needs a release build (default build/release/swaplab). Without matplotlib there is no figure; the reason is printed.
@@ -17,7 +17,7 @@ letter= out= quick= jobs=$(getconf _NPROCESSORS_ONLN)
 usage() { sed -n '2,10s/^# \{0,1\}//p' "$0"; }
 while [ $# -gt 0 ]; do
   case $1 in
-    a | b | c | e | f) letter=$1 ;;
+    a | b | c | d | e | f) letter=$1 ;;
     --swaplab) swaplab=$(realpath "$2"); shift ;;
     --out) out=$2; shift ;;
     --jobs) jobs=$2; shift ;;
@@ -27,6 +27,9 @@ while [ $# -gt 0 ]; do
   esac
   shift
 done
+if [ "$letter" = d ]; then  # its results go where its sweep says; small: one recording, one budget
+  exec "$here/d_adaptation/run.sh" "$swaplab" ${quick:+parameters.budget=0.6x}
+fi
 [ -n "$letter" ] || { usage >&2; exit 2; }
 [ -x "$swaplab" ] || { echo "error: no program at $swaplab; build it, or --swaplab PROGRAM" >&2; exit 2; }
 folder=$(echo "$here/${letter}"_*)

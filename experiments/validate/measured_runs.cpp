@@ -32,6 +32,10 @@ class Line {
     }
     if (json_.contains("bytes_divisor")) run_.bytes_divisor = integer("bytes_divisor", 1, 1 << 20);
     if (json_.contains("time_scale_ppm")) run_.time_scale = integer("time_scale_ppm", 1, 1'000'000'000);
+    if (json_.contains("copies_stretched")) {
+      if (!json_.at("copies_stretched").is_boolean()) fail("copies_stretched: expected true or false");
+      run_.copies_stretched = json_.at("copies_stretched").get<bool>();
+    }
     if (json_.contains("decisions_differ")) {
       if (!json_.at("decisions_differ").is_string()) fail("decisions_differ: expected a text");
       run_.decisions_differ = json_.at("decisions_differ").get<std::string>();

@@ -19,8 +19,9 @@ struct MeasuredRun {
   // are stated in simulated bytes and trace times.
   std::int64_t bytes_divisor = 1;
   Ppm time_scale = kUnchanged;
-  std::string decisions_differ;  // first decision that was not the simulator's; "" when there is none
-  std::int64_t wrong_words = 0;  // found by the integrity checks
+  bool copies_stretched = false;  // to the profile's time of all simulated bytes: links are as simulated
+  std::string decisions_differ;   // first decision that was not the simulator's; "" when there is none
+  std::int64_t wrong_words = 0;   // found by the integrity checks
   // Mean time of a steady iteration of each repeat; the record's own figure when there are no repeats.
   std::vector<Nanos> steady_means() const;
 };

@@ -44,11 +44,14 @@ TransferTable replayed(const TransferTable& table, std::int64_t divisor, Ppm sca
 
 }  // namespace
 
-Machine as_replayed(const Machine& machine, std::int64_t bytes_divisor, Ppm time_scale) {
+Machine as_replayed(const Machine& machine, std::int64_t bytes_divisor, Ppm time_scale,
+                    bool copies_stretched) {
   if (bytes_divisor == 1 && time_scale == kUnchanged) return machine;
   Machine m = machine;
-  for (auto* tables : {&m.pinned, &m.pageable})
+  for (auto* tables : {&m.pinned, &m.pageable}) {
+    if (copies_stretched) break;
     for (TransferTable& table : *tables) table = replayed(table, bytes_divisor, time_scale);
+  }
   HostCosts& h = m.host;
   // Operators' own host time is the trace's, not the harness's.
   for (Nanos* cost : {&h.launch_latency, &h.copy_submit, &h.event_record, &h.event_wait, &h.event_query,
@@ -77,7 +80,8 @@ std::vector<SimulatedRun> simulate_measured(const std::vector<MeasuredRun>& runs
   for (const MeasuredRun& run : runs) {
     const RunRecord& r = run.record;
     const std::string name = machine.empty() ? r.factor("machine") : machine;
-    std::string key = name + "\n" + std::to_string(run.bytes_divisor) + "\n" + std::to_string(run.time_scale);
+    std::string key = name + "\n" + std::to_string(run.bytes_divisor) + "\n" +
+                      std::to_string(run.time_scale) + (run.copies_stretched ? "\nstretched" : "\n");
     for (const char* factor : {"trace", "iterations", "times", "allocator", "alloc_conf", "seed"})
       key += "\n" + r.factor(factor);
     SimulatedRun out;
@@ -95,8 +99,8 @@ std::vector<SimulatedRun> simulate_measured(const std::vector<MeasuredRun>& runs
         const std::string trace = r.factor("trace");
         prepared[key] = std::make_unique<const PreparedRuns>(
             trace, open_trace_source(trace, count, std::stoull(factor_or(r, "seed", "1"))),
-            as_replayed(machines.at(name), run.bytes_divisor, run.time_scale), settings_of(r),
-            std::function<void(Program&)>{}, warn);
+            as_replayed(machines.at(name), run.bytes_divisor, run.time_scale, run.copies_stretched),
+            settings_of(r), std::function<void(Program&)>{}, warn);
       }
       if (failures.contains(key)) throw Error(ErrorKind::input, failures.at(key));
       const PreparedRuns& ready = *prepared.at(key);

@@ -16,8 +16,10 @@ struct SimulatedRun {
 };
 
 // What the machine looks like to a replay with these scales, in simulated bytes and trace times: a copy of n
-// bytes moves n / divisor real ones, and calls take their real time over the scale.
-Machine as_replayed(const Machine& machine, std::int64_t bytes_divisor, Ppm time_scale);
+// bytes moves n / divisor real ones (unless copies were stretched to the profile's time), and calls take
+// their real time over the scale.
+Machine as_replayed(const Machine& machine, std::int64_t bytes_divisor, Ppm time_scale,
+                    bool copies_stretched = false);
 
 // One run per measured run, in order. `machine`: name or file; "" = what each measured run names. Factors
 // that a line does not have take the sweep's defaults. A run that cannot be made has status "error".

@@ -49,6 +49,7 @@ std::string measured_line(const MeasuredCell& cell, std::size_t index, const Acc
   j["bytes_divisor"] = cell.bytes_divisor;
   j["time_scale_ppm"] = cell.time_scale;
   j["memory"] = cell.memory;
+  j["copies_stretched"] = cell.copies_stretched;
   Json& iterations = j["iterations_ns"] = Json::array();
   VerifyCounts counts;
   Json findings = Json::array();

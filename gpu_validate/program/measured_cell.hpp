@@ -22,6 +22,7 @@ struct MeasuredCell {
   std::int64_t bytes_divisor = 1;
   Ppm time_scale = kUnchanged;
   std::string memory;
+  bool copies_stretched = false;  // copies took at least the profile's time x time_scale
   RunResult simulated;
   Nanos simulated_total{0};  // of the steady iterations
 

@@ -37,14 +37,14 @@ that run here: real buffers at the addresses of PyTorch's allocator, real copies
 and for each operator a kernel that takes its time. Every storage's content is a function of storage and
 version; kernels and swap-ins check what they find, so a race in a schedule is found, not only slow code.
 
-Policies are interleaved in random order; each is repeated. The last column says whether the decisions were
-those of the simulator, call by call.
+Policies are interleaved in random order; each is repeated. 'error' is simulated over measured, less one, as in
+'swaplab validate'. The last column says whether the decisions were those of the simulator, call by call.
 
 examples:
   swaplab-gpu replay --trace configs/traces/gpt_small.jsonl.gz --policy none,lru,foresight --budget 0.6x
   swaplab-gpu replay --trace a.jsonl.gz,b.jsonl.gz --policy lru,foresight --budget 0.5x,0.7x \
                      --machine measured.yaml --repeats 5 --output measured.jsonl
-  swaplab-gpu replay --trace gpt.jsonl.gz --policy lru --budget 0.6x --device host --time-scale 0.1
+  swaplab-gpu replay --trace gpt.jsonl.gz --policy lru --budget 0.6x --device host --time-scale 50
   swaplab validate --measured measured.jsonl --machine measured.yaml
 
 )";
@@ -236,6 +236,7 @@ class ReplayRun {
     }
     cell.time_scale = request_.device.time_scale;
     cell.memory = memory_mode_name(request_.device.memory);
+    cell.copies_stretched = request_.device.stretch_copies && hardware_.info().stretches_copies;
     cell.factors = {
         {"trace", on.info.path},
         {"machine", request_.machine_name},
@@ -312,10 +313,10 @@ class ReplayRun {
 };
 
 std::string percent(Nanos measured, Nanos simulated) {
-  if (simulated <= Nanos{0}) return "-";
+  if (measured <= Nanos{0}) return "-";
   char text[32];
   std::snprintf(text, sizeof text, "%+.1f%%",
-                100.0 * (static_cast<double>(measured.value) / static_cast<double>(simulated.value) - 1.0));
+                100.0 * (static_cast<double>(simulated.value) / static_cast<double>(measured.value) - 1.0));
   return text;
 }
 

@@ -175,6 +175,11 @@ TEST_CASE(
           doctest::Approx(2.0 * static_cast<double>(before.value)).epsilon(1e-4));
   }
   CHECK(r.host.event_record == m.host.event_record * 2);
+  // Stretched copies take the profile's time whatever the scales.
+  const Machine s = as_replayed(m, 4, kUnchanged / 2, true);
+  CHECK(s.link(Direction::device_to_host).time(Bytes{400'000}) ==
+        m.link(Direction::device_to_host).time(Bytes{400'000}));
+  CHECK(s.host.event_record == r.host.event_record);
   CHECK(r.host.op_dispatch == m.host.op_dispatch);
   CHECK(r.interference.d2h_during_h2d == m.interference.d2h_during_h2d);
 }
