@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
+#include <filesystem>
 #include <iostream>
 #include <map>
 #include <nlohmann/json.hpp>
@@ -302,6 +303,14 @@ int calibrate_command(const Arguments& arguments) {
     if (values.count(option) != 0)
       for (const std::string& file : values[option].as<std::vector<std::string>>()) files.push_back(file);
   if (files.empty()) throw Error(ErrorKind::usage, "swaplab calibrate needs a measurement file");
+  if (values.count("output") != 0) check_output(values["output"].as<std::string>(), files);
+  for (std::size_t i = 0; i < files.size(); ++i) {
+    for (std::size_t k = 0; k < i; ++k) {
+      std::error_code code;
+      if (std::filesystem::equivalent(files[i], files[k], code) && !code)
+        throw Error(ErrorKind::usage, files[i] + ": is given twice; its samples would count twice");
+    }
+  }
   const CalibrationOptions how = options_of(values);
   const Machine base = load_machine(values["base"].as<std::string>());
   std::vector<Measurements> inputs;

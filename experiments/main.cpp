@@ -6,6 +6,7 @@
 
 #include "experiments/build_info.hpp"
 #include "experiments/commands.hpp"
+#include "experiments/options.hpp"
 #include "trace/error.hpp"
 
 namespace {
@@ -99,7 +100,7 @@ int main(int argc, char** argv) {
       throw swaplab::Error(swaplab::ErrorKind::output, "cannot write to standard output");
     return code;
   } catch (const swaplab::Error& error) {
-    std::fprintf(stderr, "error: %s\n", error.what());
+    std::fprintf(stderr, "error: %s\n", swaplab::printable(error.what()).c_str());
     return exit_code(error.kind());
   } catch (const std::bad_alloc&) {
     std::fputs("error: out of host memory\n", stderr);

@@ -1,5 +1,8 @@
 #include "experiments/options.hpp"
 
+#include <filesystem>
+#include <system_error>
+
 #include "trace/error.hpp"
 
 namespace po = boost::program_options;
@@ -41,6 +44,35 @@ std::string take_action(Arguments& arguments, const std::string& command,
   throw Error(ErrorKind::usage, "unknown action '" + word + "' of 'swaplab" +
                                     (command.empty() ? "" : " " + command) + "'" +
                                     did_you_mean(word, actions) + "; expected " + all);
+}
+
+void check_output(const std::string& output, const std::vector<std::string>& inputs) {
+  namespace fs = std::filesystem;
+  std::error_code code;
+  const fs::path path(output);
+  if (fs::is_directory(path, code)) throw Error(ErrorKind::output, output + ": is a folder");
+  const fs::path folder = path.has_parent_path() ? path.parent_path() : fs::path(".");
+  if (!fs::is_directory(folder, code))
+    throw Error(ErrorKind::output, output + ": there is no folder " + folder.string());
+  for (const std::string& input : inputs) {
+    if (fs::equivalent(path, input, code) && !code)
+      throw Error(ErrorKind::usage,
+                  output + ": is read by this command, too, and would be lost; write to another file");
+  }
+}
+
+std::string printable(std::string_view text) {
+  static constexpr char kHex[] = "0123456789abcdef";
+  std::string out;
+  for (const char c : text) {
+    const auto byte = static_cast<unsigned char>(c);
+    if ((byte < 0x20 && c != '\n') || byte == 0x7f) {
+      out += {'\\', 'x', kHex[byte >> 4], kHex[byte & 15]};
+    } else {
+      out += c;
+    }
+  }
+  return out;
 }
 
 }  // namespace swaplab

@@ -3,6 +3,8 @@
 
 #include <boost/program_options.hpp>
 #include <string>
+#include <string_view>
+#include <vector>
 
 #include "experiments/commands.hpp"
 
@@ -13,5 +15,12 @@ namespace swaplab {
 boost::program_options::variables_map parse_options(
     const Arguments& arguments, const boost::program_options::options_description& options,
     const std::string& positional);
+
+// To be called before any work: throws Error(usage) when writing `output` would replace one of `inputs`, and
+// Error(output) when it is a folder or lies in none.
+void check_output(const std::string& output, const std::vector<std::string>& inputs);
+
+// For messages that quote files: control characters as \xNN, so that they reach no terminal.
+std::string printable(std::string_view text);
 
 }  // namespace swaplab

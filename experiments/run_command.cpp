@@ -340,7 +340,10 @@ int run_command(const Arguments& arguments) {
   }
   request.jobs = values.count("jobs") != 0 ? std::max(1u, values["jobs"].as<unsigned>())
                                            : std::max(1u, std::thread::hardware_concurrency());
-  if (values.count("schedule") != 0) request.schedule_path = values["schedule"].as<std::string>();
+  if (values.count("schedule") != 0) {
+    request.schedule_path = values["schedule"].as<std::string>();
+    check_output(request.schedule_path, request.traces);
+  }
   const bool terminal = ::isatty(STDERR_FILENO) != 0;
   const auto begin = std::chrono::steady_clock::now();
   request.progress = [terminal, begin, last = begin](std::size_t done, std::size_t total) mutable {
@@ -354,7 +357,7 @@ int run_command(const Arguments& arguments) {
   };
 
   request.bounded_memory = values.count("bounded-memory") != 0;
-  if (request.bounded_memory && bound_asked)
+  if (request.bounded_memory && (bound_asked || values.count("explain-bound") != 0))
     throw Error(ErrorKind::usage, "--bounded-memory: the bound needs the whole trace in memory");
   request.operators = [terminal, begin, last = begin](std::uint64_t done, std::uint64_t total) mutable {
     const auto now = std::chrono::steady_clock::now();

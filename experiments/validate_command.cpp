@@ -112,6 +112,7 @@ TraceIdentity identity_of(const std::string& source) {
 
 std::vector<std::string> calibration_traces(const std::string& list) {
   if (!list.starts_with("@")) return split(list, ',');
+  require_results_file(list.substr(1));
   std::ifstream in(list.substr(1));
   if (!in) throw Error(ErrorKind::input, list.substr(1) + ": cannot be read");
   std::vector<std::string> traces;
@@ -325,6 +326,11 @@ int validate_command(const Arguments& arguments) {
   how.tolerances = parse_tolerances(values["tolerance"].as<std::string>());
   how.least_noise = share("--noise", values["noise"].as<std::string>(), kUnchanged);
   const std::string path = values["measured"].as<std::string>();
+  if (values.count("html") != 0) {
+    std::vector<std::string> inputs{path};
+    if (values.count("simulated") != 0) inputs.push_back(values["simulated"].as<std::string>());
+    check_output(values["html"].as<std::string>(), inputs);
+  }
   const std::vector<MeasuredRun> measured = read_measured_runs(path);
   if (values.count("calibrated-on") != 0)
     require_disjoint(measured, values["calibrated-on"].as<std::string>());

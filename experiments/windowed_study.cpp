@@ -57,7 +57,8 @@ struct Opened {
 Study run_windowed_study(const StudyRequest& request) {
   require_windowed(request);
   const std::size_t per_trace = request.budgets.size() * request.policies.size();
-  const RunSettings settings{request.times, request.allocator, request.allocator_config, request.stitching, false};
+  const RunSettings settings{request.times, request.allocator, request.allocator_config, request.stitching,
+                             false};
   std::vector<Opened> opened(request.traces.size());
   std::uint64_t operators = 0;
   for (std::size_t t = 0; t < opened.size(); ++t) {

@@ -46,7 +46,11 @@ Trace read_trace(const std::string& path, ReadReport* report,
 
 MappedTrace map_trace(const std::string& path) {
   std::error_code code;
-  if (!std::filesystem::is_regular_file(path, code) || !starts_like_swt(path)) {
+  if (!std::filesystem::exists(path, code)) throw Error(ErrorKind::input, path + ": there is no such file");
+  if (!std::filesystem::is_regular_file(path, code))
+    throw Error(ErrorKind::input, path + ": not a regular file; expected a .swt file");
+  if (std::filesystem::file_size(path, code) == 0) throw Error(ErrorKind::input, path + ": is empty");
+  if (!starts_like_swt(path)) {
     throw Error(ErrorKind::input, path +
                                       ": not a .swt file, the only format that is read piece by piece; "
                                       "write one with 'swaplab trace convert'");

@@ -15,23 +15,28 @@ python=/usr/bin/python3
 swaplab=$root/build/release/swaplab
 letter= out= quick= jobs=$(getconf _NPROCESSORS_ONLN)
 usage() { sed -n '2,10s/^# \{0,1\}//p' "$0"; }
+need_value() {
+  [ $# -ge 2 ] || { echo "error: $1 needs a value" >&2; exit 2; }
+}
 while [ $# -gt 0 ]; do
   case $1 in
     a | b | c | d | e | f) letter=$1 ;;
-    --swaplab) swaplab=$(realpath "$2"); shift ;;
-    --out) out=$2; shift ;;
-    --jobs) jobs=$2; shift ;;
+    --swaplab) need_value "$@"; swaplab=$2; shift ;;
+    --out) need_value "$@"; out=$2; shift ;;
+    --jobs) need_value "$@"; jobs=$2; shift ;;
     --quick) quick=1 ;;
     -h | --help) usage; exit 0 ;;
     *) echo "error: unknown argument '$1'" >&2; usage >&2; exit 2 ;;
   esac
   shift
 done
+[ -n "$letter" ] || { usage >&2; exit 2; }
+[ -x "$swaplab" ] || { echo "error: no program at $swaplab; build it, or --swaplab PROGRAM" >&2; exit 2; }
+swaplab=$(realpath "$swaplab")
+case $jobs in '' | *[!0-9]* | 0) echo "error: --jobs needs a number from 1 on, found '$jobs'" >&2; exit 2 ;; esac
 if [ "$letter" = d ]; then  # its results go where its sweep says; small: one recording, one budget
   exec "$here/d_adaptation/run.sh" "$swaplab" ${quick:+parameters.budget=0.6x}
 fi
-[ -n "$letter" ] || { usage >&2; exit 2; }
-[ -x "$swaplab" ] || { echo "error: no program at $swaplab; build it, or --swaplab PROGRAM" >&2; exit 2; }
 folder=$(echo "$here/${letter}"_*)
 out=${out:-$root/results/chameleon-$letter}
 mkdir -p "$out"

@@ -1,6 +1,9 @@
 #include "experiments/validate/measured_runs.hpp"
 
+#include <algorithm>
+#include <filesystem>
 #include <fstream>
+#include <limits>
 #include <nlohmann/json.hpp>
 
 #include "sim/wide_math.hpp"
@@ -42,10 +45,10 @@ class Line {
     }
     if (json_.contains("integrity")) {
       const Json& integrity = json_.at("integrity");
-      if (!integrity.is_object() || !integrity.contains("wrong_words") ||
-          !integrity.at("wrong_words").is_number_integer())
+      if (!integrity.is_object() || !integrity.contains("wrong_words"))
         fail("integrity: expected an object with the number of wrong_words");
-      run_.wrong_words = integrity.at("wrong_words").get<std::int64_t>();
+      run_.wrong_words = integer(integrity.at("wrong_words"), "integrity.wrong_words", 0,
+                                 std::numeric_limits<std::int64_t>::max());
     }
     if (json_.contains("iterations_ns")) read_iterations();
     return std::move(run_);
@@ -58,7 +61,11 @@ class Line {
 
   std::int64_t integer(const Json& value, const std::string& name, std::int64_t low,
                        std::int64_t high) const {
-    if (!value.is_number_integer() || value.get<std::int64_t>() < low || value.get<std::int64_t>() > high)
+    const bool wraps =
+        value.is_number_unsigned() &&
+        value.get<std::uint64_t>() > static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max());
+    if (!value.is_number_integer() || wraps || value.get<std::int64_t>() < low ||
+        value.get<std::int64_t>() > high)
       fail(name + ": expected an integer from " + std::to_string(low) + " to " + std::to_string(high));
     return value.get<std::int64_t>();
   }
@@ -85,6 +92,11 @@ class Line {
     run_.steady_first = static_cast<std::uint32_t>(integer(steady[0], "steady_iterations", 0, 1 << 30));
     run_.steady_end =
         static_cast<std::uint32_t>(integer(steady[1], "steady_iterations", run_.steady_first, 1 << 30));
+    std::size_t longest = 0;
+    for (const std::vector<Nanos>& repeat : run_.iterations) longest = std::max(longest, repeat.size());
+    if (run_.steady_end > longest)
+      fail("steady_iterations: ends at " + std::to_string(run_.steady_end) + ", no repeat has more than " +
+           std::to_string(longest) + " iterations");
   }
 
   std::string where_;
@@ -108,7 +120,17 @@ std::vector<Nanos> MeasuredRun::steady_means() const {
   return means;
 }
 
+void require_results_file(const std::string& path) {
+  std::error_code code;
+  if (!std::filesystem::exists(path, code)) throw Error(ErrorKind::input, path + ": there is no such file");
+  if (!std::filesystem::is_regular_file(path, code))
+    throw Error(ErrorKind::input, path + ": not a regular file");
+  constexpr std::uintmax_t kLargest = std::uintmax_t{1} << 31;
+  if (std::filesystem::file_size(path, code) > kLargest) throw Error(ErrorKind::input, path + ": over 2 GiB");
+}
+
 std::vector<MeasuredRun> read_measured_runs(const std::string& path) {
+  require_results_file(path);
   std::ifstream in(path, std::ios::binary);
   if (!in) throw Error(ErrorKind::input, path + ": cannot be read");
   std::vector<MeasuredRun> runs;

@@ -26,6 +26,9 @@ struct MeasuredRun {
   std::vector<Nanos> steady_means() const;
 };
 
+// Throws Error(input) when the path is no regular file, or one too large to be results.
+void require_results_file(const std::string& path);
+
 // Throws Error(input) naming file and line: no run record, a line that is not marked "measured": true, or
 // one of the fields above of a wrong kind.
 std::vector<MeasuredRun> read_measured_runs(const std::string& path);

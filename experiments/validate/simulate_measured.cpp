@@ -8,6 +8,7 @@
 #include "experiments/prepared_runs.hpp"
 #include "experiments/sweep/metrics_table.hpp"
 #include "experiments/sweep/trace_source.hpp"
+#include "policy/policy.hpp"
 #include "sim/machine_io.hpp"
 #include "sim/wide_math.hpp"
 #include "trace/error.hpp"
@@ -30,6 +31,14 @@ RunSettings settings_of(const RunRecord& record) {
   if (conf != "default" && !conf.empty()) settings.allocator_config = parse_alloc_conf(conf);
   settings.bounds = false;
   return settings;
+}
+
+std::uint32_t iteration_count(const std::string& text, const std::string& where) {
+  std::int64_t n = 0;
+  if (!parse_integer(text, 1, 100'000, n).empty())
+    throw Error(ErrorKind::input,
+                where + ": factors.iterations: expected 1 to 100000 or 'recorded', found '" + text + "'");
+  return static_cast<std::uint32_t>(n);
 }
 
 TransferTable replayed(const TransferTable& table, std::int64_t divisor, Ppm scale) {
@@ -94,8 +103,7 @@ std::vector<SimulatedRun> simulate_measured(const std::vector<MeasuredRun>& runs
     try {
       if (!prepared.contains(key) && !failures.contains(key)) {
         const std::string iterations = factor_or(r, "iterations", "recorded");
-        const std::uint32_t count =
-            iterations == "recorded" ? 0 : static_cast<std::uint32_t>(std::stoul(iterations));
+        const std::uint32_t count = iterations == "recorded" ? 0 : iteration_count(iterations, run.where);
         const std::string trace = r.factor("trace");
         prepared[key] = std::make_unique<const PreparedRuns>(
             trace, open_trace_source(trace, count, std::stoull(factor_or(r, "seed", "1"))),

@@ -8,6 +8,7 @@
 #include <new>
 
 #include "experiments/build_info.hpp"
+#include "experiments/options.hpp"
 #include "gpu_validate/hardware.hpp"
 #include "gpu_validate/program/commands.hpp"
 #include "gpu_validate/real_device.hpp"
@@ -100,13 +101,13 @@ int main(int argc, char** argv) {
       throw swaplab::Error(swaplab::ErrorKind::output, "cannot write to standard output");
     return code;
   } catch (const swaplab::NoDevice& error) {
-    std::fprintf(stderr, "error: no device: %s\n", error.what());
+    std::fprintf(stderr, "error: no device: %s\n", swaplab::printable(error.what()).c_str());
     return swaplab::kExitNoDevice;
   } catch (const swaplab::Interrupted&) {
     std::fputs("interrupted\n", stderr);
     return swaplab::kExitInterrupted;
   } catch (const swaplab::Error& error) {
-    std::fprintf(stderr, "error: %s\n", error.what());
+    std::fprintf(stderr, "error: %s\n", swaplab::printable(error.what()).c_str());
     return exit_code(error.kind());
   } catch (const std::bad_alloc&) {
     std::fputs("error: out of host memory\n", stderr);

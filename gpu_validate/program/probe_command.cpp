@@ -115,6 +115,7 @@ int gpu_probe_command(const Arguments& arguments, const std::atomic<bool>& inter
       std::fprintf(stderr, "\r%zu of %zu: %-40s", done, total, what.c_str());
     };
   }
+  if (values.count("output") != 0) check_output(values["output"].as<std::string>(), {});
   const std::unique_ptr<Hardware> hardware = open_hardware(values["device"].as<std::string>());
   const ProbeResult result = probe_device(*hardware, probe);
   if (terminal) std::fprintf(stderr, "\r%60s\r", "");

@@ -301,6 +301,7 @@ class ReplayRun {
     if (request_.output.empty()) return;
     std::string text;
     for (const std::string& line : lines()) text += line + "\n";
+    if (text.empty()) return;  // nothing was finished: what was there before stays
     write_file_atomically(request_.output, text);
   }
 
@@ -429,7 +430,10 @@ Request parse_request(const po::variables_map& values) {
   request.device.kinds = parse_kernels(values["kernels"].as<std::string>());
   request.device.memory = parse_memory_mode(values["memory"].as<std::string>());
   request.device.stretch_copies = values.count("fast-copies") == 0;
-  if (values.count("output") != 0) request.output = values["output"].as<std::string>();
+  if (values.count("output") != 0) {
+    request.output = values["output"].as<std::string>();
+    check_output(request.output, request.traces);
+  }
   return request;
 }
 

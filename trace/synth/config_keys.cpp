@@ -136,7 +136,7 @@ std::vector<ConfigKey> make_keys() {
   k.push_back(choice<Family>("model.family", FIELD(model.family),
                              {"decoder", "encoder", "vit", "resnet", "unet"},
                              "GPT and Llama; BERT; ViT; ResNet; diffusion U-Net"));
-  k.push_back(integer("model.layers", FIELD(model.layers), 1, "transformer blocks"));
+  k.push_back(integer("model.layers", FIELD(model.layers), 1, "transformer blocks", 10'000));
   k.push_back(integer("model.hidden", FIELD(model.hidden), 1, "width of the residual stream"));
   k.push_back(integer("model.heads", FIELD(model.heads), 1, "attention heads (of the queries)"));
   k.push_back(

@@ -1,5 +1,6 @@
 // The training loop: iterations, micro-batches, validation, optimizer steps.
 #include <algorithm>
+#include <exception>
 #include <filesystem>
 #include <optional>
 
@@ -216,7 +217,8 @@ void run_workload(const WorkloadConfig& config, OperatorSink& sink) {
     void tag(StorageId s, StorageClass cls, std::string_view name) override { target_->tag(s, cls, name); }
     void resize(StorageId s, Bytes from, Bytes to) override { target_->resize(s, from, to); }
     void free(StorageId s) override {
-      if (target_ != nullptr) target_->free(s);
+      // While an error unwinds the program the trace is lost anyway, and its state may be half-way.
+      if (target_ != nullptr && std::uncaught_exceptions() == 0) target_->free(s);
     }
     void mark(MarkKind kind, std::string_view text, std::int64_t number) override {
       if (kind == MarkKind::micro_end && !checked_) check_length();
