@@ -42,12 +42,14 @@ TEST_CASE("errors name file, line and key, and suggest") {
   CHECK(parse_error("model:\n  layerz: 3\n") ==
         "w.yaml:4: model.layerz: unknown key (did you mean 'layers'?)");
   CHECK(parse_error("modle: {layers: 3}\n") == "w.yaml:3: modle: unknown key (did you mean 'model'?)");
-  CHECK(parse_error("model: {layers: many}\n") == "w.yaml:3: model.layers: 'many' is not an integer >= 1");
+  CHECK(parse_error("model: {layers: many}\n") ==
+        "w.yaml:3: model.layers: 'many' is not an integer >= 1 and <= 10000");
   CHECK(parse_error("model: {family: decodr}\n").find("(did you mean 'decoder'?)") != std::string::npos);
   CHECK(parse_error("model: {layers: 2, layers: 3}\n") == "w.yaml:3: model.layers: duplicate key");
   CHECK(parse_error("model: 3\n") == "w.yaml:3: model: expected a mapping (key: value)");
   CHECK(parse_error("model: {experts: {cuont: 3}}\n").find("did you mean 'count'") != std::string::npos);
-  CHECK(parse_error("model: {layers: [1]}\n") == "w.yaml:3: model.layers: expected integer >= 1");
+  CHECK(parse_error("model: {layers: [1]}\n") ==
+        "w.yaml:3: model.layers: expected integer >= 1 and <= 10000");
   CHECK(parse_error("a: [\n").find("not readable as YAML") != std::string::npos);
   CHECK(message_of([] { parse_workload("name: w\n", "w.yaml"); }) == "w.yaml:1: missing key 'schema'");
   CHECK(message_of([] { parse_workload("schema: swaplab/workload@9\nname: w\n", "w.yaml"); }) ==
