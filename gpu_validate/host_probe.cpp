@@ -282,6 +282,7 @@ class HostHardware final : public Hardware {
     ::uname(&system);
     info_.driver = std::string(system.sysname) + " " + system.release;
     info_.runtime = "threads";
+    info_.stretches_copies = true;
   }
   const AcceleratorInfo& info() const override { return info_; }
   std::unique_ptr<Accelerator> open(const AcceleratorOptions& options) override {

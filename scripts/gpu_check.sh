@@ -25,6 +25,10 @@ for program in swaplab swaplab-gpu; do
   [ -x "$build/$program" ] || { echo "error: $build/$program is not built (cmake --preset release && cmake --build build/release)" >&2; exit 2; }
 done
 python=$(command -v python3 || true)
+# Debian's torch belongs to Debian's Python, which need not be the first on the path.
+for candidate in "$python" /usr/bin/python3; do
+  if [ -x "$candidate" ] && "$candidate" -c 'import torch' 2>/dev/null; then python=$candidate && break; fi
+done
 mkdir -p "$output"
 : > "$output/summary.txt"
 

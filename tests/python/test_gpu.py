@@ -69,6 +69,18 @@ class Replay(unittest.TestCase):
             self.assertEqual(len(lines), 1)
             self.assertGreaterEqual(len(lines[0]["iterations_ns"]), 1)
 
+    def test_lines_say_whether_copies_were_stretched(self):
+        # validate simulates links as the profile has them, or as real bytes move, by this.
+        with tempfile.TemporaryDirectory() as folder:
+            out = os.path.join(folder, "measured.jsonl")
+            for extra, stretched in (([], True), (["--fast-copies"], False)):
+                done = run("replay", "--trace", TRACE, "--policy", "lru", "--budget", "0.8x", "--device", "host",
+                           "--machine", "a100-40g-pcie4", "--bytes-scale", "1/64", "--iterations", "2",
+                           "--repeats", "1", "-o", out, *extra)
+                self.assertEqual(done.returncode, 0, done.stderr)
+                with open(out) as file:
+                    self.assertIs(json.loads(file.readline())["copies_stretched"], stretched)
+
     def test_wrong_usage(self):
         for arguments, words in [
             (["--policy", "lru"], "needs --trace"),
