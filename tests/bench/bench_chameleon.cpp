@@ -260,7 +260,7 @@ BENCHMARK_CAPTURE(bench_run, lru, "lru")->Unit(benchmark::kMillisecond);
 BENCHMARK_CAPTURE(bench_run, passive_swap, "passive-swap")->Unit(benchmark::kMillisecond);
 BENCHMARK_CAPTURE(bench_run, chameleon, "chameleon:warmup_step=0,stable_step=1")
     ->Unit(benchmark::kMillisecond);
-BENCHMARK_CAPTURE(bench_run, adaptive_first_guess, "adaptive:effort=0")->Unit(benchmark::kMillisecond);
+BENCHMARK_CAPTURE(bench_run, adaptive_one_trial, "adaptive:trials=1")->Unit(benchmark::kMillisecond);
 BENCHMARK_CAPTURE(bench_run, adaptive, "adaptive")->Unit(benchmark::kMillisecond);
 
 }  // namespace
