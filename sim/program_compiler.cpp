@@ -140,34 +140,30 @@ void ProgramCompiler::add_iterations() {
 
 std::uint32_t ProgramCompiler::add_slot(StorageId storage, Bytes bytes, std::uint32_t gap, bool initial) {
   auto& p = program_;
+  const bool has_op = gap < trace_.ops.size();
   std::uint32_t slot = p.slot_count();
-  if (free_.empty()) {
-    const std::size_t slots = slot + std::size_t{1};
-    p.bytes.resize(slots);
-    p.cls.resize(slots);
-    p.slot_name.resize(slots);
-    p.home_stream.resize(slots);
-    p.initial.resize(slots);
-    p.birth.resize(slots);
-    p.death.resize(slots);
-    p.origin.resize(slots);
-    if (windowed_) p.birth_rank.resize(slots);
-    last_access_.resize(slots);
-  } else {
+  const bool fresh = free_.empty();
+  if (!fresh) {
     slot = index(free_.back());
     free_.pop_back();
   }
-  const bool has_op = gap < trace_.ops.size();
-  p.bytes[slot] = bytes;
-  p.cls[slot] = trace_.storages.cls[index(storage)];
-  p.slot_name[slot] = trace_.storages.name[index(storage)];
-  p.home_stream[slot] = !initial && has_op ? trace_.ops.stream[gap] : std::uint16_t{0};
-  p.initial[slot] = initial ? 1 : 0;
-  p.birth[slot] = initial ? 0 : gap;
-  p.death[slot] = kNever;
-  p.origin[slot] = storage;
-  if (windowed_) p.birth_rank[slot] = births_++;
-  last_access_[slot] = kNever;
+  const auto put = [fresh, slot](auto& column, auto value) {
+    if (fresh) {
+      column.push_back(value);
+    } else {
+      column[slot] = value;
+    }
+  };
+  put(p.cls, trace_.storages.cls[index(storage)]);
+  put(p.slot_name, trace_.storages.name[index(storage)]);
+  put(p.home_stream, !initial && has_op ? trace_.ops.stream[gap] : std::uint16_t{0});
+  put(p.initial, static_cast<std::uint8_t>(initial ? 1 : 0));
+  put(p.birth, initial ? 0 : gap);
+  put(p.death, kNever);
+  put(p.origin, storage);
+  if (windowed_) put(p.birth_rank, births_++);
+  put(last_access_, kNever);
+  put(p.bytes, bytes);  // last: its size is the number of slots
   current_slot_.set(storage, slot);
   return slot;
 }
