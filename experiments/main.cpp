@@ -56,22 +56,6 @@ void print_help() {
   std::fputs(kHelpEnd, stdout);
 }
 
-int exit_code(swaplab::ErrorKind kind) {
-  switch (kind) {
-    case swaplab::ErrorKind::usage:
-      return swaplab::kExitUsage;
-    case swaplab::ErrorKind::input:
-      return swaplab::kExitInput;
-    case swaplab::ErrorKind::output:
-      return swaplab::kExitOutput;
-    case swaplab::ErrorKind::policy:
-      return swaplab::kExitPolicy;
-    case swaplab::ErrorKind::invariant:
-      return swaplab::kExitInvariant;
-  }
-  return swaplab::kExitInvariant;
-}
-
 int dispatch(swaplab::Arguments arguments) {
   if (arguments.empty() || arguments[0] == "--help" || arguments[0] == "-h" ||
       arguments == swaplab::Arguments{"help"}) {
@@ -101,7 +85,7 @@ int main(int argc, char** argv) {
     return code;
   } catch (const swaplab::Error& error) {
     std::fprintf(stderr, "error: %s\n", swaplab::printable(error.what()).c_str());
-    return exit_code(error.kind());
+    return swaplab::exit_code(error.kind());
   } catch (const std::bad_alloc&) {
     std::fputs("error: out of host memory\n", stderr);
     return swaplab::kExitInput;

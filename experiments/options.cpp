@@ -61,6 +61,33 @@ void check_output(const std::string& output, const std::vector<std::string>& inp
   }
 }
 
+std::vector<std::string> split_list(const std::string& text, char separator) {
+  std::vector<std::string> parts;
+  std::size_t from = 0;
+  while (from <= text.size()) {
+    const std::size_t comma = std::min(text.find(separator, from), text.size());
+    if (comma > from) parts.push_back(text.substr(from, comma - from));
+    from = comma + 1;
+  }
+  return parts;
+}
+
+int exit_code(ErrorKind kind) {
+  switch (kind) {
+    case ErrorKind::usage:
+      return kExitUsage;
+    case ErrorKind::input:
+      return kExitInput;
+    case ErrorKind::output:
+      return kExitOutput;
+    case ErrorKind::policy:
+      return kExitPolicy;
+    case ErrorKind::invariant:
+      return kExitInvariant;
+  }
+  return kExitInvariant;
+}
+
 std::string printable(std::string_view text) {
   static constexpr char kHex[] = "0123456789abcdef";
   std::string out;

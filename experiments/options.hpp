@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "experiments/commands.hpp"
+#include "trace/error.hpp"
 
 namespace swaplab {
 
@@ -19,6 +20,12 @@ boost::program_options::variables_map parse_options(
 // To be called before any work: throws Error(usage) when writing `output` would replace one of `inputs`, and
 // Error(output) when it is a folder or lies in none.
 void check_output(const std::string& output, const std::vector<std::string>& inputs);
+
+// "a,b,c"; empty parts are left out.
+std::vector<std::string> split_list(const std::string& text, char separator = ',');
+
+// What the programs end with for an error.
+int exit_code(ErrorKind kind);
 
 // For messages that quote files: control characters as \xNN, so that they reach no terminal.
 std::string printable(std::string_view text);

@@ -5,6 +5,7 @@
 #include "sim/machine_io.hpp"
 #include "sim/wide_math.hpp"
 #include "trace/error.hpp"
+#include "trace/import/report.hpp"
 #include "trace/io.hpp"
 
 namespace swaplab {
@@ -75,11 +76,11 @@ std::string policy_label(const PolicySpec& spec) {
 
 TimeSource choose_times(const RunSettings& settings, const Trace& trace, const std::string& path,
                         const std::string& machine, const std::function<void(const std::string&)>& warn) {
-  for (const char* partial : {"none", "times only", "memory only"}) {
-    if (warn && trace.header.extra_json == "{\"studies\":\"" + std::string(partial) + "\"}")
-      warn(path + ": imported from a file that allows '" + partial +
-           "' studies ('swaplab trace import' says what is missing): figures of swap policies mean nothing "
-           "here");
+  const std::optional<StudyKind> study = stated_study(trace.header.extra_json);
+  if (warn && study && *study != StudyKind::full) {
+    warn(path + ": imported from a file that allows '" + std::string(study_name(*study)) +
+         "' studies ('swaplab trace import' says what is missing): figures of swap policies mean nothing "
+         "here");
   }
   const bool gpu = recorded_on_gpu(trace);
   if (!settings.times) return gpu && trace.has_device_times() ? TimeSource::trace : TimeSource::model;

@@ -22,17 +22,6 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-std::vector<std::string> split(const std::string& text) {
-  std::vector<std::string> parts;
-  std::size_t from = 0;
-  while (from <= text.size()) {
-    const std::size_t comma = std::min(text.find(',', from), text.size());
-    if (comma > from) parts.push_back(text.substr(from, comma - from));
-    from = comma + 1;
-  }
-  return parts;
-}
-
 std::string ratio(Nanos a, Nanos b, const char* format) {
   if (b <= Nanos{0}) return "-";
   char buffer[32];
@@ -222,7 +211,7 @@ Json bound_json(const StudyTrace& trace, const StudyBudget& at) {
 bool take_bound(std::string& policies) {
   bool found = false;
   std::string rest;
-  for (const std::string& part : split(policies)) {
+  for (const std::string& part : split_list(policies)) {
     if (part == "bound") {
       found = true;
     } else {
@@ -296,7 +285,7 @@ int run_command(const Arguments& arguments) {
   if (values.count("policy") == 0)
     throw Error(ErrorKind::usage, "run needs --policy NAME (see 'swaplab policies list')");
   for (const std::string& list : values["trace"].as<std::vector<std::string>>()) {
-    for (const std::string& path : split(list)) request.traces.push_back(path);
+    for (const std::string& path : split_list(list)) request.traces.push_back(path);
   }
   if (request.traces.empty()) throw Error(ErrorKind::usage, "--trace names no file");
   std::string policies = values["policy"].as<std::string>();

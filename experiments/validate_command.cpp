@@ -47,17 +47,6 @@ exit codes: 0 within every tolerance, 1 beyond one, others as 'swaplab --help' s
 
 )";
 
-std::vector<std::string> split(const std::string& text, char separator) {
-  std::vector<std::string> parts;
-  std::size_t from = 0;
-  while (from <= text.size()) {
-    const std::size_t to = std::min(text.find(separator, from), text.size());
-    if (to > from) parts.push_back(text.substr(from, to - from));
-    from = to + 1;
-  }
-  return parts;
-}
-
 double share(const std::string& option, const std::string& text, Ppm high) {
   Ppm ppm = 0;
   const std::string problem = parse_fraction(text, 0, high, ppm);
@@ -76,7 +65,7 @@ Tolerances parse_tolerances(const std::string& text) {
                       {"peak", &t.peak, 10 * kUnchanged},
                       {"tau", &t.tau, kUnchanged},
                       {"regret", &t.regret, 10 * kUnchanged}};
-  for (const std::string& part : split(text, ',')) {
+  for (const std::string& part : split_list(text, ',')) {
     const std::size_t equals = part.find('=');
     const std::string name = part.substr(0, equals);
     std::vector<std::string> names;
@@ -111,7 +100,7 @@ TraceIdentity identity_of(const std::string& source) {
 }
 
 std::vector<std::string> calibration_traces(const std::string& list) {
-  if (!list.starts_with("@")) return split(list, ',');
+  if (!list.starts_with("@")) return split_list(list, ',');
   require_results_file(list.substr(1));
   std::ifstream in(list.substr(1));
   if (!in) throw Error(ErrorKind::input, list.substr(1) + ": cannot be read");

@@ -3,54 +3,17 @@
 #include <algorithm>
 
 #include "gpu_validate/integrity.hpp"
-#include "sim/executor.hpp"
+#include "sim/run_result.hpp"
 
 namespace swaplab {
-namespace {
-
-void fill_times(RunResult& result, const std::vector<VirtualDevice::Snapshot>& snapshots) {
-  VirtualDevice::Snapshot previous{};
-  for (std::size_t i = 0; i < result.iterations.size(); ++i) {
-    IterationMetrics& iteration = result.iterations[i];
-    const VirtualDevice::Snapshot& now = snapshots.at(i);
-    iteration.begin = previous.time;
-    iteration.end = now.time;
-    iteration.compute_busy = now.busy - previous.busy;
-    Nanos sum = iteration.compute_busy;
-    for (std::size_t s = 0; s < kStallCount; ++s) {
-      iteration.stalls[s] = now.stalls[s] - previous.stalls[s];
-      sum += iteration.stalls[s];
-    }
-    if (sum != iteration.time()) {
-      throw Error(ErrorKind::invariant, "measured iteration " + std::to_string(iteration.number) +
-                                            ": busy and stalls sum to " + std::to_string(sum.value) +
-                                            " ns, the iteration took " +
-                                            std::to_string(iteration.time().value) + " ns");
-    }
-    previous = now;
-  }
-}
-
-void fill_memory(RunResult& result, const CachingMemory<RealDevice>& memory) {
-  for (const IterationMetrics& iteration : result.iterations) {
-    result.allocator.peak_allocated = std::max(result.allocator.peak_allocated, iteration.peak_allocated);
-    result.allocator.peak_reserved = std::max(result.allocator.peak_reserved, iteration.peak_reserved);
-  }
-  result.allocator.reserved_at_peak = result.allocator.peak_reserved;
-  memory.fill_figures(result.allocator);
-}
-
-}  // namespace
-
 Replay replay_program(const Program& program, const Machine& machine, Policy& policy,
                       const ReplaySettings& settings, const AcceleratorOpener& open) {
   Replay replay;
   const Bytes budget = std::min(settings.budget, kUnlimitedBudget);
   if (program.largest_working_set > budget) {
-    replay.result.outcome = Outcome::infeasible;
-    replay.result.smallest_budget = program.largest_working_set;
-    replay.result.explanation = "one operator accesses " + std::to_string(program.largest_working_set.value) +
-                                " B at once, more than the budget of " + std::to_string(budget.value) + " B";
+    const std::uint32_t op = program.largest_working_set_op;
+    replay.result =
+        infeasible_result(program.largest_working_set, op, program.names[program.name[op]], budget);
     return replay;
   }
   RealDeviceOptions device_options = settings.device;
@@ -76,15 +39,7 @@ Replay replay_program(const Program& program, const Machine& machine, Policy& po
                                                            settings.needs, &replay.schedule);
   const std::optional<RunEnded> ended = executor.run(policy);
   device.finish();
-  replay.result = std::move(executor.result());
-  fill_times(replay.result, device.snapshots());
-  fill_memory(replay.result, memory);
-  replay.result.peak_host_pinned = executor.host_pinned();
-  replay.result.policy_metrics = policy.metrics();
-  if (ended) {
-    replay.result.outcome = ended->outcome;
-    replay.result.explanation = ended->explanation;
-  }
+  replay.result = collect_result(executor, device, memory, policy, ended);
   replay.schedule.stalls = device.stalls();
   replay.integrity = check_integrity(program, replay.schedule, device, *accelerator);
   replay.device_peak = accelerator->peak_device_bytes();

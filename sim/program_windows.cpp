@@ -56,12 +56,9 @@ ProgramWindows::ProgramWindows(std::shared_ptr<const MappedTrace> trace, const M
   while (window.advance()) {
   }
   const Program& p = window.program();
-  totals_ = {p.peak_bytes,
-             p.largest_working_set,
-             p.largest_working_set_op,
+  totals_ = {p.peak_bytes, p.largest_working_set, p.largest_working_set_op,
              trace_->trace.signatures.name[index(trace_->trace.ops.signature[p.largest_working_set_op])],
-             p.stream_count,
-             p.slot_count()};
+             p.stream_count};
 }
 
 ProgramWindow ProgramWindows::open(const Machine& machine,

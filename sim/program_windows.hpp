@@ -19,7 +19,6 @@ struct ProgramTotals {
   std::uint32_t largest_working_set_op = 0;
   NameId largest_working_set_name{};
   std::uint16_t stream_count = 1;
-  std::uint32_t most_slots = 0;  // of one window
 };
 
 // One pass over the operators. Windows are whole iterations, together at least kWindowOps operators; only an

@@ -1,17 +1,68 @@
 #include "sim/run.hpp"
 
-#include <numeric>
-
-#include "sim/executor.hpp"
+#include "sim/run_result.hpp"
 #include "sim/stitching_memory.hpp"
 #include "sim/virtual_device.hpp"
 
 namespace swaplab {
 namespace {
 
-// Turns the device's cumulative snapshots into iterations, and proves that each adds up.
-void fill_times(RunResult& result, const VirtualDevice& device) {
-  const auto& snapshots = device.snapshots();
+template <class Memory>
+RunResult run_with(const Program& program, ProgramWindow* windows, const Machine& machine, Policy& policy,
+                   const RunOptions& options, VirtualDevice& device, Memory& memory) {
+  Executor<VirtualDevice, Memory> executor(program, machine, device, memory, options.budget, options.needs,
+                                           options.schedule, windows);
+  if (options.schedule != nullptr && options.schedule->keep_timeline)
+    device.attach_stalls(&options.schedule->stalls);
+  const std::optional<RunEnded> ended = executor.run(policy);
+  device.finish();
+  RunResult result = collect_result(executor, device, memory, policy, ended);
+  if (options.schedule != nullptr) options.schedule->result = result;
+  return result;
+}
+
+constexpr std::array<std::string_view, 3> kAllocators{"ideal", "caching", "stitching"};
+RunResult run_on_device(const Program& program, ProgramWindow* windows, std::uint16_t streams,
+                        const Machine& machine, Policy& policy, const RunOptions& options) {
+  VirtualDevice device(machine, streams);
+  if (options.allocator == AllocatorKind::ideal) {
+    IdealMemory memory(options.budget);
+    return run_with(program, windows, machine, policy, options, device, memory);
+  }
+  if (options.allocator == AllocatorKind::stitching) {
+    StitchingMemory<VirtualDevice> memory(device, machine.host, options.budget, options.stitching);
+    return run_with(program, windows, machine, policy, options, device, memory);
+  }
+  CachingMemory<VirtualDevice> memory(device, machine.host, options.budget, options.allocator_config);
+  return run_with(program, windows, machine, policy, options, device, memory);
+}
+
+}  // namespace
+
+std::string_view allocator_name(AllocatorKind kind) {
+  return kAllocators[static_cast<std::size_t>(kind)];
+}
+
+AllocatorKind parse_allocator(std::string_view text) {
+  for (std::size_t i = 0; i < kAllocators.size(); ++i) {
+    if (text == kAllocators[i]) return static_cast<AllocatorKind>(i);
+  }
+  const std::vector<std::string> names(kAllocators.begin(), kAllocators.end());
+  throw Error(ErrorKind::usage, "the allocator must be caching, ideal or stitching, found '" +
+                                    std::string(text) + "'" + did_you_mean(text, names));
+}
+
+RunResult infeasible_result(Bytes working_set, std::uint32_t op, std::string_view name, Bytes budget) {
+  RunResult result;
+  result.outcome = Outcome::infeasible;
+  result.smallest_budget = working_set;
+  result.explanation = "operator " + std::to_string(op) + " (" + std::string(name) + ") accesses " +
+                       std::to_string(working_set.value) + " B at once, more than the budget of " +
+                       std::to_string(budget.value) + " B: no swap policy can run it";
+  return result;
+}
+
+void fill_times(RunResult& result, const std::vector<VirtualDevice::Snapshot>& snapshots) {
   VirtualDevice::Snapshot previous{};
   for (std::size_t i = 0; i < result.iterations.size(); ++i) {
     IterationMetrics& iteration = result.iterations[i];
@@ -34,80 +85,12 @@ void fill_times(RunResult& result, const VirtualDevice& device) {
   }
 }
 
-template <class Memory>
-RunResult run_with(const Program& program, ProgramWindow* windows, const Machine& machine, Policy& policy,
-                   const RunOptions& options, VirtualDevice& device, Memory& memory) {
-  Executor<VirtualDevice, Memory> executor(program, machine, device, memory, options.budget, options.needs,
-                                           options.schedule, windows);
-  if (options.schedule != nullptr && options.schedule->keep_timeline)
-    device.attach_stalls(&options.schedule->stalls);
-  const std::optional<RunEnded> ended = executor.run(policy);
-  device.finish();
-  RunResult result = std::move(executor.result());
-  fill_times(result, device);
-  for (const IterationMetrics& iteration : result.iterations) {
-    result.allocator.peak_allocated = std::max(result.allocator.peak_allocated, iteration.peak_allocated);
-    result.allocator.peak_reserved = std::max(result.allocator.peak_reserved, iteration.peak_reserved);
-  }
-  result.allocator.reserved_at_peak = result.allocator.peak_reserved;
-  memory.fill_figures(result.allocator);
-  result.peak_host_pinned = executor.host_pinned();
-  result.policy_metrics = policy.metrics();
-  if (ended) {
-    result.outcome = ended->outcome;
-    result.explanation = ended->explanation;
-  }
-  if (options.schedule != nullptr) options.schedule->result = result;
-  return result;
-}
-
-constexpr std::array<std::string_view, 3> kAllocators{"ideal", "caching", "stitching"};
-RunResult run_on_device(const Program& program, ProgramWindow* windows, std::uint16_t streams,
-                        const Machine& machine, Policy& policy, const RunOptions& options) {
-  VirtualDevice device(machine, streams);
-  if (options.allocator == AllocatorKind::ideal) {
-    IdealMemory memory(options.budget);
-    return run_with(program, windows, machine, policy, options, device, memory);
-  }
-  if (options.allocator == AllocatorKind::stitching) {
-    StitchingMemory<VirtualDevice> memory(device, machine.host, options.budget, options.stitching);
-    return run_with(program, windows, machine, policy, options, device, memory);
-  }
-  CachingMemory<VirtualDevice> memory(device, machine.host, options.budget, options.allocator_config);
-  return run_with(program, windows, machine, policy, options, device, memory);
-}
-
-RunResult infeasible(Bytes working_set, std::uint32_t op, std::string_view name, Bytes budget) {
-  RunResult result;
-  result.outcome = Outcome::infeasible;
-  result.smallest_budget = working_set;
-  result.explanation = "operator " + std::to_string(op) + " (" + std::string(name) + ") accesses " +
-                       std::to_string(working_set.value) + " B at once, more than the budget of " +
-                       std::to_string(budget.value) + " B: no swap policy can run it";
-  return result;
-}
-
-}  // namespace
-
-std::string_view allocator_name(AllocatorKind kind) {
-  return kAllocators[static_cast<std::size_t>(kind)];
-}
-
-AllocatorKind parse_allocator(std::string_view text) {
-  for (std::size_t i = 0; i < kAllocators.size(); ++i) {
-    if (text == kAllocators[i]) return static_cast<AllocatorKind>(i);
-  }
-  const std::vector<std::string> names(kAllocators.begin(), kAllocators.end());
-  throw Error(ErrorKind::usage, "the allocator must be caching, ideal or stitching, found '" +
-                                    std::string(text) + "'" + did_you_mean(text, names));
-}
-
 RunResult run_program(const Program& program, const Machine& machine, Policy& policy,
                       const RunOptions& options) {
   if (program.largest_working_set > options.budget) {
     const std::uint32_t op = program.largest_working_set_op;
     RunResult result =
-        infeasible(program.largest_working_set, op, program.names[program.name[op]], options.budget);
+        infeasible_result(program.largest_working_set, op, program.names[program.name[op]], options.budget);
     if (options.schedule != nullptr) options.schedule->result = result;
     return result;
   }
@@ -124,8 +107,8 @@ RunResult run_windows(const ProgramWindows& windows, const Machine& machine, Pol
     throw Error(ErrorKind::usage, "a replay in bounded memory writes no schedule");
   const ProgramTotals& totals = windows.totals();
   if (totals.largest_working_set > options.budget)
-    return infeasible(totals.largest_working_set, totals.largest_working_set_op,
-                      windows.trace().trace.names[totals.largest_working_set_name], options.budget);
+    return infeasible_result(totals.largest_working_set, totals.largest_working_set_op,
+                             windows.trace().trace.names[totals.largest_working_set_name], options.budget);
   ProgramWindow window = windows.open(machine, std::move(progress));
   return run_on_device(window.program(), &window, totals.stream_count, machine, policy, options);
 }

@@ -38,7 +38,7 @@ void check(cublasStatus_t status, const char* call) {
 }  // namespace
 
 struct Cublas::Functions {
-  void* library = nullptr;
+  void* shared_object = nullptr;
   decltype(&cublasCreate_v2) create = nullptr;
   decltype(&cublasDestroy_v2) destroy = nullptr;
   decltype(&cublasSetStream_v2) set_stream = nullptr;
@@ -50,7 +50,7 @@ struct Cublas::Functions {
 
   template <class Function>
   bool find(Function& function, const char* name) {
-    function = reinterpret_cast<Function>(::dlsym(library, name));
+    function = reinterpret_cast<Function>(::dlsym(shared_object, name));
     return function != nullptr;
   }
 };
@@ -59,15 +59,15 @@ Cublas::Cublas() : functions_(std::make_unique<Functions>()) {}
 
 Cublas::~Cublas() {
   if (functions_->handle != nullptr) static_cast<void>(functions_->destroy(functions_->handle));
-  if (functions_->library != nullptr) ::dlclose(functions_->library);
+  if (functions_->shared_object != nullptr) ::dlclose(functions_->shared_object);
 }
 
 std::unique_ptr<Cublas> Cublas::load(cudaStream_t stream) {
   std::unique_ptr<Cublas> cublas(new Cublas);
   Functions& f = *cublas->functions_;
   const std::string name = "libcublas.so." + std::to_string(CUDART_VERSION / 1000);
-  f.library = ::dlopen(name.c_str(), RTLD_NOW | RTLD_LOCAL);
-  if (f.library == nullptr) return nullptr;
+  f.shared_object = ::dlopen(name.c_str(), RTLD_NOW | RTLD_LOCAL);
+  if (f.shared_object == nullptr) return nullptr;
   if (!f.find(f.create, "cublasCreate_v2") || !f.find(f.destroy, "cublasDestroy_v2") ||
       !f.find(f.set_stream, "cublasSetStream_v2") || !f.find(f.gemm, "cublasGemmEx")) {
     return nullptr;

@@ -55,22 +55,6 @@ exit codes: 0 done (a run that does not fit is a result), 2 wrong usage, 3 bad i
             130 interrupted (what was finished is written)
 )";
 
-int exit_code(swaplab::ErrorKind kind) {
-  switch (kind) {
-    case swaplab::ErrorKind::usage:
-      return swaplab::kExitUsage;
-    case swaplab::ErrorKind::input:
-      return swaplab::kExitInput;
-    case swaplab::ErrorKind::output:
-      return swaplab::kExitOutput;
-    case swaplab::ErrorKind::policy:
-      return swaplab::kExitPolicy;
-    case swaplab::ErrorKind::invariant:
-      return swaplab::kExitInvariant;
-  }
-  return swaplab::kExitInvariant;
-}
-
 int dispatch(swaplab::Arguments arguments) {
   if (arguments.empty() || arguments[0] == "--help" || arguments[0] == "-h" ||
       arguments == swaplab::Arguments{"help"}) {
@@ -108,7 +92,7 @@ int main(int argc, char** argv) {
     return swaplab::kExitInterrupted;
   } catch (const swaplab::Error& error) {
     std::fprintf(stderr, "error: %s\n", swaplab::printable(error.what()).c_str());
-    return exit_code(error.kind());
+    return swaplab::exit_code(error.kind());
   } catch (const std::bad_alloc&) {
     std::fputs("error: out of host memory\n", stderr);
     return swaplab::kExitInput;

@@ -49,17 +49,6 @@ examples:
 
 )";
 
-std::vector<std::string> split(const std::string& text) {
-  std::vector<std::string> parts;
-  std::size_t from = 0;
-  while (from <= text.size()) {
-    const std::size_t comma = std::min(text.find(',', from), text.size());
-    if (comma > from) parts.push_back(text.substr(from, comma - from));
-    from = comma + 1;
-  }
-  return parts;
-}
-
 std::int64_t in_range(const po::variables_map& values, const char* name, std::int64_t low,
                       std::int64_t high) {
   const std::int64_t n = values[name].as<std::int64_t>();
@@ -111,7 +100,7 @@ std::array<KernelKind, kOpClassCount> parse_kernels(const std::string& text) {
   std::vector<std::string> classes;
   for (std::size_t c = 0; c < kOpClassCount; ++c)
     classes.emplace_back(op_class_name(static_cast<OpClass>(c)));
-  for (const std::string& part : split(text)) {
+  for (const std::string& part : split_list(text)) {
     const std::size_t equals = part.find('=');
     if (equals == std::string::npos) {
       kinds.fill(parse_kind(part));
@@ -395,7 +384,7 @@ Request parse_request(const po::variables_map& values) {
   if (values.count("policy") == 0)
     throw Error(ErrorKind::usage, "replay needs --policy NAME (see 'swaplab policies list')");
   for (const std::string& list : values["trace"].as<std::vector<std::string>>()) {
-    for (const std::string& path : split(list)) request.traces.push_back(path);
+    for (const std::string& path : split_list(list)) request.traces.push_back(path);
   }
   if (request.traces.empty()) throw Error(ErrorKind::usage, "--trace names no file");
   request.policies = parse_policies(values["policy"].as<std::string>());

@@ -158,9 +158,7 @@ ImportResult import_trace(std::span<const ImportInput> inputs, std::string_view 
     result.report.format = std::string(kinds[lead]->info().name);
     for (const ImportInput& input : ordered) result.report.files.push_back(input.name());
     // So that a replay can say later what the trace cannot tell.
-    if (result.trace)
-      result.trace->header.extra_json =
-          "{\"studies\":\"" + std::string(study_name(result.report.study)) + "\"}";
+    if (result.trace) result.trace->header.extra_json = study_header(result.report.study);
     return result;
   }
   std::string what;

@@ -25,6 +25,20 @@ std::string_view study_name(StudyKind study) {
   return names[static_cast<std::size_t>(study)];
 }
 
+std::string study_header(StudyKind study) {
+  return Json{{"studies", study_name(study)}}.dump();
+}
+
+std::optional<StudyKind> stated_study(std::string_view extra_json) {
+  const Json header = Json::parse(extra_json, nullptr, false);
+  if (!header.is_object() || !header.contains("studies")) return std::nullopt;
+  for (const StudyKind study :
+       {StudyKind::none, StudyKind::times_only, StudyKind::memory_only, StudyKind::full}) {
+    if (header.at("studies") == Json(study_name(study))) return study;
+  }
+  return std::nullopt;
+}
+
 std::int64_t ImportReport::found_count(std::string_view name) const {
   for (const auto& [key, count] : found) {
     if (key == name) return count;

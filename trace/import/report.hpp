@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -19,6 +20,11 @@ enum class StudyKind : std::uint8_t {
   full,         // operators, the storages they use, lifetimes and device times
 };
 std::string_view study_name(StudyKind study);  // "none", "times only", "memory only", "full"
+
+// How the header of an imported trace states it (TraceHeader::extra_json), and what a header states; nothing
+// for traces that were not imported.
+std::string study_header(StudyKind study);
+std::optional<StudyKind> stated_study(std::string_view extra_json);
 
 // One line of the report: what, how many, and how it was derived, why it was dropped.
 struct ImportNote {
