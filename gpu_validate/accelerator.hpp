@@ -128,6 +128,7 @@ class Accelerator {
 
   // ---- clock and results
   virtual Nanos host_now() const = 0;                            // since the accelerator was opened
+  virtual void spend(Nanos time) = 0;                            // the host thread works for that time
   virtual WorkTime time(std::uint16_t lane, Ticket ticket) = 0;  // of completed work
   virtual std::vector<Finding> findings() = 0;                   // of completed work; at most 1000 a lane
   virtual VerifyCounts verified() = 0;                           // likewise

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <bit>
-#include <thread>
 
 #include "gpu_validate/host_verify.hpp"
 #include "sim/memory.hpp"
@@ -27,7 +26,8 @@ RealDevice::RealDevice(const Program& program, const Machine& machine, Accelerat
       blocks_(accelerator, machine.host_memory.round_to_power_of_two),
       storages_(program.slot_count()),
       kind_of_(program.names.size()),
-      kind_known_(program.names.size()) {
+      kind_known_(program.names.size()),
+      ticket_of_(program.op_count()) {
   if (options.bytes_divisor < 1 || options.bytes_divisor > kLargestDivisor ||
       !std::has_single_bit(static_cast<std::uint64_t>(options.bytes_divisor))) {
     throw Error(ErrorKind::usage, "bytes can be scaled by 1, 1/2, 1/4, ... 1/64, not by 1/" +
@@ -60,21 +60,10 @@ Nanos RealDevice::to_model(Nanos real) const {
 
 // ---- host clock
 
-void RealDevice::spend(Nanos real) {
-  const Nanos until = accelerator_.host_now() + real;
-  const Nanos grain = accelerator_.info().dispatch_grain;
-  if (grain > Nanos{0}) {
-    std::this_thread::sleep_for(std::chrono::nanoseconds(real.value));
-  } else {
-    while (accelerator_.host_now() < until) {  // as an eager program: the CPU is busy meanwhile
-    }
-  }
-}
-
 void RealDevice::host_spend(Nanos time, Stall reason) {
   if (time <= Nanos{0} || (reason != Stall::policy && reason != Stall::profiling)) return;
   const Nanos begin = accelerator_.host_now();
-  spend(to_real(time));
+  accelerator_.spend(to_real(time));
   history_.host.push_back({begin, accelerator_.host_now(), reason});
 }
 
@@ -85,7 +74,7 @@ void RealDevice::host_dispatch(Nanos time) {
   owed_ += to_real(time);
   if (owed_ <= accelerator_.info().dispatch_grain) return;
   const Nanos begin = accelerator_.host_now();
-  spend(owed_);
+  accelerator_.spend(owed_);
   owed_ -= accelerator_.host_now() - begin;
 }
 
@@ -151,6 +140,7 @@ Ticket RealDevice::launch(std::uint16_t stream, Nanos duration, std::uint32_t lo
   const Nanos issued_at = accelerator_.host_now();
   const Ticket ticket =
       accelerator_.launch(stream, {to_real(duration), kind_of_[name], next_sampling(), operands_});
+  ticket_of_[op] = ticket;
   for (const Operand& operand : operands_) {
     Storage& s = storages_[operand.slot];
     s.used_on = stream;
@@ -158,6 +148,13 @@ Ticket RealDevice::launch(std::uint16_t stream, Nanos duration, std::uint32_t lo
   }
   note(stream, {false, 0, ticket, log, op, kNever, issued_at, {}, {}});
   return ticket;
+}
+
+Nanos RealDevice::measured_time(std::uint32_t op, Nanos) {
+  const Ticket ticket = ticket_of_[op];
+  if (ticket == 0) return Nanos{0};
+  const WorkTime time = accelerator_.time(program_.stream[op], ticket);
+  return to_model(time.end - time.begin);
 }
 
 Ticket RealDevice::copy(Direction direction, Bytes bytes, std::uint32_t log, Slot slot) {

@@ -60,6 +60,8 @@ class RealDevice {
   bool query(std::uint16_t lane, Ticket ticket) { return accelerator_.query(lane, ticket); }
   Ticket launch(std::uint16_t stream, Nanos duration, std::uint32_t log, std::uint32_t op,
                 std::span<const Access> accesses);
+  // Between the events around the operator's kernel; 0 when it launched none. Of operators that are done.
+  Nanos measured_time(std::uint32_t op, Nanos simulated);
   Ticket copy(Direction direction, Bytes bytes, std::uint32_t log, Slot slot);
   void wait(std::uint16_t lane, std::uint16_t on, Ticket ticket);
   Ticket issued(std::uint16_t lane) const { return accelerator_.issued(lane); }
@@ -111,7 +113,6 @@ class RealDevice {
   void check_extent(std::uint64_t address, std::uint64_t size) const;
   Sampling next_sampling();
   void note(std::uint16_t lane, const LaneEvent& event);
-  void spend(Nanos real);
   void begin_measuring();
   Storage& storage(Slot slot) { return storages_[index(slot)]; }
 
@@ -125,6 +126,7 @@ class RealDevice {
   std::vector<Storage> storages_;
   std::vector<KernelKind> kind_of_;  // by name id; filled on demand
   std::vector<std::uint8_t> kind_known_;
+  std::vector<Ticket> ticket_of_;  // by operator, on its stream; 0: not launched
   std::vector<Operand> operands_;  // of the operator at hand
   std::uint32_t sampling_phase_ = 0;
   bool measuring_ = false;

@@ -111,7 +111,7 @@ class Executor final : public View, public Actions {
                                          ", which is not known to be done: synchronize first");
     }
     in_window(op);
-    return program_.device_time[program_.row(op)];
+    return device_.measured_time(op, program_.device_time[program_.row(op)]);
   }
   std::shared_ptr<MemoryFork> fork_memory() const override {
     need(Needs::places, "the allocator's blocks");

@@ -197,6 +197,12 @@ class CudaAccelerator final : public Accelerator {
   Nanos host_now() const override {
     return Nanos{std::chrono::duration_cast<std::chrono::nanoseconds>(Clock::now() - opened_).count()};
   }
+  // As an eager program does: the CPU is busy meanwhile.
+  void spend(Nanos time) override {
+    const Nanos until = host_now() + time;
+    while (host_now() < until) {
+    }
+  }
   WorkTime time(std::uint16_t lane, Ticket ticket) override {
     Lane& l = lanes_[lane];
     while (l.times.size() < ticket) take_time(l);

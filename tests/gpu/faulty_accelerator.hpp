@@ -1,4 +1,4 @@
-// An accelerator that forgets some of what it is told: the planted races of the tests.
+// An accelerator that forgets some of what it is told (the planted races of the tests), or is slower at it.
 #pragma once
 
 #include <functional>
@@ -14,6 +14,7 @@ struct Faults {
   std::function<bool(std::uint16_t lane, std::uint16_t on, Ticket ticket)> drop_wait;
   std::function<bool(const CopyWork&)> skip_copy;
   std::function<void(CopyWork&)> change_copy;
+  std::function<void(KernelWork&)> change_kernel;
   std::size_t planted = 0;
 };
 
@@ -23,7 +24,11 @@ class FaultyAccelerator final : public Accelerator {
       : inner_(std::move(inner)), faults_(faults) {}
 
   const AcceleratorInfo& info() const override { return inner_->info(); }
-  Ticket launch(std::uint16_t lane, const KernelWork& work) override { return inner_->launch(lane, work); }
+  Ticket launch(std::uint16_t lane, const KernelWork& work) override {
+    KernelWork changed = work;
+    if (faults_.change_kernel) faults_.change_kernel(changed);
+    return inner_->launch(lane, changed);
+  }
   Ticket copy(std::uint16_t lane, const CopyWork& work) override {
     CopyWork changed = work;
     if (faults_.change_copy) faults_.change_copy(changed);
@@ -52,6 +57,7 @@ class FaultyAccelerator final : public Accelerator {
   void release(std::uint16_t lane, std::uintptr_t address) override { inner_->release(lane, address); }
   Bytes peak_device_bytes() const override { return inner_->peak_device_bytes(); }
   Nanos host_now() const override { return inner_->host_now(); }
+  void spend(Nanos time) override { inner_->spend(time); }
   WorkTime time(std::uint16_t lane, Ticket ticket) override { return inner_->time(lane, ticket); }
   std::vector<Finding> findings() override { return inner_->findings(); }
   VerifyCounts verified() override { return inner_->verified(); }
