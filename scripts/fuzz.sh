@@ -7,7 +7,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 . scripts/packages.sh
-swaplab_packages clang python3
+swaplab_packages clang libclang-rt-dev llvm python3
 seconds=${1:-60}
 case $seconds in
   '' | *[!0-9]*)

@@ -4,7 +4,7 @@
 #   --lint      also clang-format and clang-tidy
 #   --sanitize  also the same tests under AddressSanitizer and UBSan
 #   --tsan      also the threaded parts under ThreadSanitizer
-#   --fuzz      also every fuzz target for 20 seconds (clang)
+#   --fuzz      also every fuzz target for 10 seconds (clang)
 set -euo pipefail
 cd "$(dirname "$0")/.."
 . scripts/packages.sh
@@ -27,7 +27,7 @@ for option in "$@"; do
       ;;
     --sanitize) build_and_test asan-ubsan ;;
     --tsan) build_and_test tsan -R '^(experiments|gpu)$' ;;
-    --fuzz) scripts/fuzz.sh 20 ;;
+    --fuzz) scripts/fuzz.sh 10 ;;
     *)
       echo "error: unknown option $option; expected --format, --lint, --sanitize, --tsan, --fuzz" >&2
       exit 2

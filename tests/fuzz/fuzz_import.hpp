@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <cstdlib>
 #include <string_view>
+#include <vector>
 
 #include "trace/check.hpp"
 #include "trace/error.hpp"
@@ -12,16 +13,21 @@
 
 namespace swaplab::fuzz {
 
-inline int import_bytes(const std::uint8_t* data, std::size_t size, std::string_view format) {
+inline int import_files(const std::vector<std::string_view>& files, std::string_view format) {
   try {
-    const ImportInput input = ImportInput::memory("fuzz", {reinterpret_cast<const char*>(data), size});
-    const ImportResult result = import_trace(std::span(&input, 1), format);
+    std::vector<ImportInput> inputs;
+    for (const std::string_view file : files) inputs.push_back(ImportInput::memory("fuzz", file));
+    const ImportResult result = import_trace(inputs, format);
     if (result.trace && !examine_trace(*result.trace).problems.empty()) std::abort();
     report_json_text(result.report);
-    recognise(input);
+    for (const ImportInput& input : inputs) recognise(input);
   } catch (const Error&) {
   }
   return 0;
+}
+
+inline int import_bytes(const std::uint8_t* data, std::size_t size, std::string_view format) {
+  return import_files({{reinterpret_cast<const char*>(data), size}}, format);
 }
 
 }  // namespace swaplab::fuzz

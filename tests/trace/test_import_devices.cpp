@@ -46,6 +46,22 @@ TEST_CASE("import nsys: with memory usage also storages") {
   CHECK(note_count(r.report.dropped, "memory events of the host") == 1);
 }
 
+TEST_CASE("import nsys: what is no number is dropped and counted, never taken as 0") {
+  const ImportResult r = import_text(
+      database(kNsysTables +
+               "INSERT INTO CUPTI_ACTIVITY_KIND_KERNEL VALUES(NULL,290,0,7,8,16777216,2),"
+               "(500,'soon',0,7,8,16777216,2),(500,510.5,0,7,8,16777216,2),(500,510,x'00',7,8,16777216,2),"
+               "(500,505,0,7,NULL,16777216,2);"
+               "INSERT INTO CUPTI_ACTIVITY_KIND_RUNTIME VALUES(NULL,NULL,16777217,99,1);"));
+  REQUIRE(r.trace);
+  CHECK(r.report.found_count("kernels") == 8);
+  CHECK(note_count(r.report.dropped, "records without usable numbers") == 5);
+  // Without a correlation a kernel keeps its time and stands where it ran.
+  CHECK(note_count(r.report.derived, "operators without launch") == 2);
+  REQUIRE(r.trace->ops.size() == 4);
+  CHECK(r.report.found_count("device_time_ns") == 30 + 85 + 10 + 5);
+}
+
 TEST_CASE("import nsys: what is no report is refused") {
   CHECK(contains(refusal(database("CREATE TABLE a(b)")), "no export of Nsight Systems"));
   CHECK(contains(refusal(database("CREATE TABLE StringIds(id INTEGER, value TEXT); CREATE TABLE "

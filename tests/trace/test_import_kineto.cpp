@@ -48,6 +48,8 @@ TEST_CASE("import kineto: a small profile with known operators, times, storages 
   CHECK(t.ops.device_time[1].value == 3000);
   CHECK(t.ops.host_time[0].value == 50500);
   CHECK(t.ops.host_gap[1].value == 49625);
+  // The first call takes longer than both kernels.
+  CHECK(note_count(r.report.derived, "host calls longer than all device work") == 1);
   // The baseline (3024 - 1024) is external and read by both; the block of 1024 B is read by its shape.
   REQUIRE(t.storages.size() == 2);
   CHECK(r.report.baseline == Bytes{2000});

@@ -7,6 +7,7 @@
 
 #include "trace/builder.hpp"
 #include "trace/import/chakra.hpp"
+#include "trace/import/streams.hpp"
 
 namespace swaplab::chakra {
 namespace {
@@ -212,7 +213,11 @@ class Assembly {
     std::map<std::pair<std::string_view, std::int64_t>, SigId> signatures;
     std::vector<StorageId> in, out, wrote;
     b.mark(MarkKind::iter_begin, "train", 0, Nanos{-1});
-    const auto streams = stream_numbers();
+    std::map<std::int64_t, std::int64_t> busy;
+    for (const Operator& op : ops_) {
+      for (const auto& [stream, time] : op.by_stream) busy[stream] += time;
+    }
+    const auto streams = stream_numbers(busy);
     for (std::uint32_t o = 0; o < ops_.size(); ++o) {
       const OperatorStorages& from = lives_.of(o);
       in.clear();
@@ -237,11 +242,7 @@ class Assembly {
       op.phase = ops_[o].phase;
       op.device_time = Nanos{ops_[o].device_us * 1000};
       if (ops_[o].host_us >= 0) op.host_time = Nanos{ops_[o].host_us * 1000};
-      if (!ops_[o].by_stream.empty()) {
-        const auto most = std::max_element(ops_[o].by_stream.begin(), ops_[o].by_stream.end(),
-                                           [](const auto& x, const auto& y) { return x.second < y.second; });
-        op.stream = streams.at(most->first);
-      }
+      if (!ops_[o].by_stream.empty()) op.stream = streams.at(busiest_stream(ops_[o].by_stream));
       op.in = in;
       op.out = out;
       op.written = wrote;
@@ -250,22 +251,6 @@ class Assembly {
     }
     b.mark(MarkKind::iter_end, "", 0, Nanos{-1});
     return b.finish();
-  }
-
-  // Streams by number of the trace: the busiest is 0, and all beyond the last share it.
-  std::map<std::int64_t, std::uint16_t> stream_numbers() const {
-    std::map<std::int64_t, std::int64_t> busy;
-    for (const Operator& op : ops_) {
-      for (const auto& [stream, time] : op.by_stream) busy[stream] += time;
-    }
-    std::vector<std::pair<std::int64_t, std::int64_t>> order;
-    order.reserve(busy.size());
-    for (const auto& [stream, time] : busy) order.emplace_back(-time, stream);
-    std::sort(order.begin(), order.end());
-    std::map<std::int64_t, std::uint16_t> numbers;
-    for (std::size_t i = 0; i < order.size(); ++i)
-      numbers[order[i].second] = static_cast<std::uint16_t>(std::min<std::size_t>(i, kMaxStreams - 1));
-    return numbers;
   }
 
   void report(ImportReport& r) const {

@@ -7,6 +7,7 @@
 #include "trace/builder.hpp"
 #include "trace/import/kineto_report.hpp"
 #include "trace/import/shapes.hpp"
+#include "trace/import/streams.hpp"
 
 namespace swaplab::kineto {
 namespace {
@@ -40,7 +41,11 @@ class Emission {
       b.tag(*baseline, StorageClass::unknown, "baseline");
     }
     for (const std::uint32_t i : d_.freed_before) dead(b, i);
-    const std::vector<std::uint16_t> streams = stream_numbers();
+    std::map<std::uint32_t, std::int64_t> busy;
+    for (const Draft& d : d_.operators) {
+      for (const auto& [stream, time] : d.by_stream) busy[stream] += time;
+    }
+    const auto streams = stream_numbers(busy);
     std::size_t step = 0;
     bool inside = false;
     const auto mark = [&](bool begin, std::int64_t number, std::int64_t time) {
@@ -79,9 +84,7 @@ class Emission {
       op.sync = d.sync;
       if (!e_.device.empty()) op.device_time = Nanos{d.device_time};
       if (!d.by_stream.empty()) {
-        const auto most = std::max_element(d.by_stream.begin(), d.by_stream.end(),
-                                           [](const auto& x, const auto& y) { return x.second < y.second; });
-        op.stream = streams[most->first];
+        op.stream = streams.at(busiest_stream(d.by_stream));
         counts_.several_streams += d.by_stream.size() > 1 ? 1 : 0;
       }
       op.host_gap = Nanos{std::max<std::int64_t>(d.ts - clock, 0)};
@@ -98,20 +101,6 @@ class Emission {
   }
 
  private:
-  // Streams by number of the trace: the busiest is 0.
-  std::vector<std::uint16_t> stream_numbers() {
-    std::vector<std::pair<std::int64_t, std::uint32_t>> busy(e_.streams);
-    for (std::uint32_t i = 0; i < e_.streams; ++i) busy[i] = {0, i};
-    for (const Draft& d : d_.operators) {
-      for (const auto& [stream, time] : d.by_stream) busy[stream].first -= time;
-    }
-    std::sort(busy.begin(), busy.end());
-    std::vector<std::uint16_t> number(e_.streams);
-    for (std::size_t i = 0; i < busy.size(); ++i)
-      number[busy[i].second] = static_cast<std::uint16_t>(std::min<std::size_t>(i, kMaxStreams - 1));
-    return number;
-  }
-
   const ShapedInputs& shapes(const Draft& d) {
     static const ShapedInputs none;
     if (d.op == kNoIndex || e_.ops[d.op].dims == 0) return none;

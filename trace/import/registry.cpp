@@ -97,6 +97,23 @@ std::string foreign_text(std::string_view start) {
   return "";
 }
 
+// What a replay's time would hang on: a host call (a driver that starts, a library that loads or tunes)
+// beside which the device's work is nothing. Columns of times are empty when no operator has one.
+void note_long_host_calls(const Trace& trace, ImportReport& report) {
+  const auto &device = trace.ops.device_time, &host = trace.ops.host_time;
+  if (device.empty() || host.empty()) return;
+  Nanos work{0};
+  for (const Nanos time : device) work += std::max(time, Nanos{0});
+  const auto calls = std::count_if(host.begin(), host.end(), [&](Nanos time) { return time > work; });
+  if (work == Nanos{0} || calls == 0) return;
+  const auto longest = static_cast<std::uint32_t>(std::max_element(host.begin(), host.end()) - host.begin());
+  report.derive("host calls longer than all device work", calls,
+                "replayed as recorded, the longest " + std::to_string(host[longest].value) +
+                    " ns in operator " + std::to_string(longest) + " (" +
+                    std::string(trace.op_name(longest)) +
+                    "): as a rule something that starts once; record later iterations");
+}
+
 }  // namespace
 
 void register_importer(const Importer* importer) {
@@ -158,7 +175,10 @@ ImportResult import_trace(std::span<const ImportInput> inputs, std::string_view 
     result.report.format = std::string(kinds[lead]->info().name);
     for (const ImportInput& input : ordered) result.report.files.push_back(input.name());
     // So that a replay can say later what the trace cannot tell.
-    if (result.trace) result.trace->header.extra_json = study_header(result.report.study);
+    if (result.trace) {
+      result.trace->header.extra_json = study_header(result.report.study);
+      note_long_host_calls(*result.trace, result.report);
+    }
     return result;
   }
   std::string what;

@@ -49,8 +49,11 @@ int count_down(void* steps) {
 
 }  // namespace
 
-bool SqliteRow::is_null(int column) const {
-  return sqlite3_column_type(statement_, column) == SQLITE_NULL;
+bool SqliteRow::all_integers(int first, int count) const {
+  for (int column = first; column < first + count; ++column) {
+    if (sqlite3_column_type(statement_, column) != SQLITE_INTEGER) return false;
+  }
+  return true;
 }
 std::int64_t SqliteRow::integer(int column) const {
   return sqlite3_column_int64(statement_, column);

@@ -19,7 +19,8 @@ namespace swaplab {
 class SqliteRow {
  public:
   explicit SqliteRow(sqlite3_stmt* statement) : statement_(statement) {}
-  bool is_null(int column) const;
+  // Whether the columns from `first` on hold integers: no NULL, text, real or blob.
+  bool all_integers(int first, int count) const;
   std::int64_t integer(int column) const;   // 0 for NULL; a text or real as SQLite converts it
   std::string_view text(int column) const;  // valid until the next row; "" for NULL
 

@@ -10,6 +10,7 @@
 #include "trace/error.hpp"
 #include "trace/import/importer.hpp"
 #include "trace/import/sqlite_file.hpp"
+#include "trace/import/streams.hpp"
 #include "trace/import/utf8.hpp"
 
 namespace swaplab {
@@ -96,7 +97,7 @@ class Reader {
         [&](const SqliteRow& row) {
           ++runtime_;
           const std::int64_t start = row.integer(0), end = row.integer(1), thread = row.integer(2);
-          if (!usable(start, end)) {
+          if (!row.all_integers(0, 4) || !usable(start, end)) {
             ++bad_times_;
             return;
           }
@@ -120,7 +121,7 @@ class Reader {
     db_.query("SELECT " + columns + " FROM " + table + " ORDER BY start", [&](const SqliteRow& row) {
       ++count;
       const std::int64_t start = row.integer(0), end = row.integer(1);
-      if (!usable(start, end)) {
+      if (!row.all_integers(0, 4) || !usable(start, end)) {
         ++bad_times_;
         return;
       }
@@ -128,9 +129,11 @@ class Reader {
       if (fixed.empty()) item.name = text_of(row.integer(6));
       if (fixed == "Memcpy") {
         item.name += copy_name(row.integer(6));
-        copied_ += std::clamp<std::int64_t>(row.integer(7), 0, kMaxBytes);
+        copied_ += row.all_integers(7, 1) ? std::clamp<std::int64_t>(row.integer(7), 0, kMaxBytes) : 0;
       }
-      const auto found = launch_of_.find(std::pair(process_of(row.integer(5)), row.integer(4)));
+      const auto found = row.all_integers(4, 2)
+                             ? launch_of_.find(std::pair(process_of(row.integer(5)), row.integer(4)))
+                             : launch_of_.end();
       if (found == launch_of_.end()) {
         ++without_launch_;
       } else {
@@ -138,7 +141,7 @@ class Reader {
         item.at = launches_[found->second].start;
       }
       device_time_ += item.device_time;
-      busy_[item.stream] -= item.device_time;
+      busy_[item.stream] += item.device_time;
       items_.push_back(std::move(item));
     });
     return count;
@@ -166,6 +169,10 @@ class Reader {
                   " ORDER BY start",
               [&](const SqliteRow& row) {
                 ++memory_events_;
+                if (!row.all_integers(0, 6)) {
+                  ++bad_times_;
+                  return;
+                }
                 const std::int64_t start = row.integer(0), bytes = row.integer(2), what = row.integer(4);
                 if (row.integer(3) != 2 && row.integer(3) != 5) {  // device, device static
                   ++host_memory_;
@@ -194,7 +201,7 @@ class Reader {
     header.source = "import-nsys-sqlite";
     header.device = "cuda";
     b.set_header(header);
-    const auto streams = stream_numbers();
+    const auto streams = stream_numbers(busy_);
     std::map<std::string, SigId> signatures;
     std::map<std::pair<std::int64_t, std::uint64_t>, StorageId> live;
     std::vector<bool> used(launches_.size(), false);
@@ -261,18 +268,6 @@ class Reader {
     return b.finish();
   }
 
-  // The busiest stream is 0; all beyond the last share it.
-  std::map<std::pair<std::int64_t, std::int64_t>, std::uint16_t> stream_numbers() const {
-    std::vector<std::pair<std::int64_t, std::pair<std::int64_t, std::int64_t>>> order;
-    order.reserve(busy_.size());
-    for (const auto& [stream, time] : busy_) order.emplace_back(time, stream);
-    std::sort(order.begin(), order.end());
-    std::map<std::pair<std::int64_t, std::int64_t>, std::uint16_t> numbers;
-    for (std::size_t i = 0; i < order.size(); ++i)
-      numbers[order[i].second] = static_cast<std::uint16_t>(std::min<std::size_t>(i, kMaxStreams - 1));
-    return numbers;
-  }
-
   void report(ImportReport& r) {
     r.version = "SQLite export";
     if (has_table("META_DATA_EXPORT")) {
@@ -325,7 +320,7 @@ class Reader {
   std::vector<Launch> launches_, waits_;
   std::map<std::pair<std::int64_t, std::int64_t>, std::uint32_t> launch_of_;
   std::vector<Item> items_;
-  std::map<std::pair<std::int64_t, std::int64_t>, std::int64_t> busy_;  // minus the device time
+  std::map<std::pair<std::int64_t, std::int64_t>, std::int64_t> busy_;  // device time, ns
   bool has_memory_ = false;
   std::int64_t kernels_ = 0, copies_ = 0, sets_ = 0, runtime_ = 0, nvtx_ = 0, memory_events_ = 0, copied_ = 0;
   std::int64_t bad_times_ = 0, bad_utf8_ = 0, without_launch_ = 0, device_time_ = 0, host_memory_ = 0;
