@@ -348,7 +348,7 @@ int run_command(const Arguments& arguments) {
   request.bounded_memory = values.count("bounded-memory") != 0;
   if (request.bounded_memory && (bound_asked || values.count("explain-bound") != 0))
     throw Error(ErrorKind::usage, "--bounded-memory: the bound needs the whole trace in memory");
-  request.operators = [terminal, begin, last = begin](std::uint64_t done, std::uint64_t total) mutable {
+  request.operators = [terminal, last = begin](std::uint64_t done, std::uint64_t total) mutable {
     const auto now = std::chrono::steady_clock::now();
     if (now - last < std::chrono::seconds(terminal ? 1 : 10)) return;
     last = now;

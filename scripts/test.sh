@@ -2,6 +2,7 @@
 # Installs what is missing, builds everything and runs all tests; ends with ctest's summary.
 #   --format    also clang-format
 #   --lint      also clang-format and clang-tidy
+#   --clang     also everything and all tests by clang++
 #   --sanitize  also the same tests under AddressSanitizer and UBSan
 #   --tsan      also the threaded parts under ThreadSanitizer
 #   --fuzz      also every fuzz target for 10 seconds (clang)
@@ -25,11 +26,15 @@ for option in "$@"; do
       cmake --preset release -DSWAPLAB_TESTS=ON >/dev/null
       scripts/lint.sh
       ;;
+    --clang)
+      swaplab_packages clang
+      build_and_test clang
+      ;;
     --sanitize) build_and_test asan-ubsan ;;
     --tsan) build_and_test tsan -R '^(experiments|gpu)$' ;;
     --fuzz) scripts/fuzz.sh 10 ;;
     *)
-      echo "error: unknown option $option; expected --format, --lint, --sanitize, --tsan, --fuzz" >&2
+      echo "error: unknown option $option; expected --format, --lint, --clang, --sanitize, --tsan, --fuzz" >&2
       exit 2
       ;;
   esac

@@ -91,7 +91,9 @@ TEST_CASE("known parameters are recovered within their intervals, without bias, 
   REQUIRE(tallies.size() == expected.size());
   int inside = 0, least = kSeeds;
   double worst_bias = 0;
-  for (const auto& [path, t] : tallies) {
+  for (const auto& tally : tallies) {
+    const std::string& path = tally.first;
+    const Tally& t = tally.second;
     CAPTURE(path);
     CAPTURE(t.inside);
     CAPTURE(t.bias);
@@ -113,11 +115,12 @@ TEST_CASE("without noise every figure is exact") {
   const Machine base = load_machine("h100-pcie5");
   const KnownDevice device;
   const Calibration c = calibrate({measure(device, NoiseModel{3, 0, 0}, 1)}, base, {});
-  for (const auto& [path, value] : truth(device, base)) {
+  for (const auto& figure : truth(device, base)) {
+    const std::string& path = figure.first;
     CAPTURE(path);
     const FittedFigure* f = figure_of(c, path);
     REQUIRE(f != nullptr);
-    CHECK(static_cast<double>(f->value) == doctest::Approx(value).epsilon(2e-4));
+    CHECK(static_cast<double>(f->value) == doctest::Approx(figure.second).epsilon(2e-4));
   }
   CHECK(c.machine.link(Direction::host_to_device).time(Bytes{1 << 20}) == Nanos{2600 + 19347});
   for (const Residual& r : c.residuals) {

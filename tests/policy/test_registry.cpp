@@ -46,8 +46,9 @@ TEST_CASE("wrong policies and parameters name the nearest right one") {
       {"offload-activations:fraction=1.5", "expected a fraction in 0..1"},
       {"offload-activations:presets=megatron", "did you mean 'preset'?"},
   };
-  for (const auto& [text, expected] : cases) {
-    CAPTURE(text);
+  for (const auto& wrong : cases) {
+    const auto& [text, expected] = wrong;
+    CAPTURE(wrong.first);
     const std::string message = error_of(text);
     CAPTURE(message);
     CHECK(message.find(expected) != std::string::npos);
@@ -75,8 +76,9 @@ TEST_CASE("fractions are exact to a millionth") {
   const std::vector<std::pair<std::string, Ppm>> cases = {
       {"0", 0},           {"1", 1'000'000}, {"0.25", 250'000}, {"25%", 250'000},
       {"12.5%", 125'000}, {"0.000001", 1},  {"0.0000010", 1},  {"100%", 1'000'000}};
-  for (const auto& [text, expected] : cases) {
-    CAPTURE(text);
+  for (const auto& fraction : cases) {
+    const auto& [text, expected] = fraction;
+    CAPTURE(fraction.first);
     Ppm value = -1;
     CHECK(parse_fraction(text, 0, 1'000'000, value).empty());
     CHECK(value == expected);

@@ -74,8 +74,9 @@ TEST_CASE("one-lap bounds of the recorded traces reproduce the prototype's") {
                                                   {"reference/bound_prototype_25gbps.txt", 25'000'000'000}};
   int compared = 0;
   double largest_excess = 0;
-  for (const auto& [file, rate] : rates) {
-    const auto reference = test::shared_path(file);
+  for (const auto& prototype : rates) {
+    const std::int64_t rate = prototype.second;
+    const auto reference = test::shared_path(prototype.first);
     if (!reference) return;
     const auto rows = prototype_rows(*reference);
     CHECK(rows.size() == 21);

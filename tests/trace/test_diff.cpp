@@ -55,11 +55,11 @@ std::uint64_t alignment_cost(const Tokens& a, const Tokens& b, const std::vector
 
 TEST_CASE("bit-parallel edit distance equals the table, across block borders") {
   std::mt19937_64 random(1);
-  for (int round = 0; round < 300; ++round) {
+  for (unsigned round = 0; round < 300; ++round) {
     const Tokens a = random_tokens(random, random() % 200, 1 + round % 7);
     Tokens b = random_tokens(random, random() % 200, 1 + round % 7);
     if (round % 3 == 0) b = a;  // near copies
-    for (int edit = 0; edit < round % 5 && !b.empty(); ++edit)
+    for (unsigned edit = 0; edit < round % 5 && !b.empty(); ++edit)
       b.erase(b.begin() + static_cast<int>(random() % b.size()));
     const std::uint64_t expected = slow_distance(a, b);
     CHECK(edit_distance(a, b) == expected);

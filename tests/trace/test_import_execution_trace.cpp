@@ -64,7 +64,9 @@ TEST_CASE("import execution trace: the corpus has the reference counts") {
   if (!path) return;
   const auto oracle = nlohmann::json::parse(read_file(*path));
   int files = 0;
-  for (const auto& [name, want] : oracle.items()) {
+  for (const auto& file : oracle.items()) {
+    const std::string& name = file.key();
+    const nlohmann::json& want = file.value();
     if (!want.is_object() || want.value("kind", "") != "ET") continue;
     CAPTURE(name);
     const ImportResult r = swaplab::import_files({*shared_path("corpus/" + name)});

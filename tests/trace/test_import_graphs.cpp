@@ -151,7 +151,9 @@ TEST_CASE("import G10: tables alone and with their kernels") {
   if (!path) return;
   const auto oracle = nlohmann::json::parse(read_file(*path));
   int tables = 0;
-  for (const auto& [name, want] : oracle.items()) {
+  for (const auto& file : oracle.items()) {
+    const std::string& name = file.key();
+    const nlohmann::json& want = file.value();
     if (!want.is_object() || !want.contains("ms")) continue;
     CAPTURE(name);
     const auto r = swaplab::import_files({*shared_path("corpus/" + name)}).report;

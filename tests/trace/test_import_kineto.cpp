@@ -168,7 +168,9 @@ TEST_CASE("import kineto: every corpus file has the reference counts and keeps a
   if (!oracle_path) return;
   const auto oracle = nlohmann::json::parse(read_file(*oracle_path));
   int files = 0;
-  for (const auto& [name, want] : oracle.items()) {
+  for (const auto& file : oracle.items()) {
+    const std::string& name = file.key();
+    const nlohmann::json& want = file.value();
     if (!want.is_object() || want.value("kind", "") != "kineto") continue;
     CAPTURE(name);
     const ImportResult r = swaplab::import_files({*shared_path("corpus/" + name)});

@@ -80,7 +80,9 @@ TEST_CASE("import snapshot: the corpus has the reference counts; a cut file is r
   if (!oracle_path) return;
   const auto oracle = nlohmann::json::parse(read_file(*oracle_path));
   int files = 0;
-  for (const auto& [name, want] : oracle.items()) {
+  for (const auto& file : oracle.items()) {
+    const std::string& name = file.key();
+    const nlohmann::json& want = file.value();
     if (!want.is_object() || !want.contains("devices")) continue;
     CAPTURE(name);
     const ImportResult r = swaplab::import_files({*shared_path("corpus/" + name)});

@@ -97,7 +97,9 @@ TEST_CASE("import tables: the corpus has the reference counts") {
   if (!path) return;
   int files = 0;
   const nlohmann::json all = oracle(*path);
-  for (const auto& [name, want] : all.items()) {
+  for (const auto& file : all.items()) {
+    const std::string& name = file.key();
+    const nlohmann::json& want = file.value();
     if (!want.is_object()) continue;
     const bool dtr = want.contains("instr"), g10 = want.contains("cycles"),
                memplan = want.contains("buffers");

@@ -145,8 +145,9 @@ TEST_CASE("bad input gets one clear error with file and line") {
                  "\n",
        "f:2: "},
   };
-  for (const auto& [text, expected] : cases) {
-    CAPTURE(text);
+  for (const auto& wrong : cases) {
+    const auto& [text, expected] = wrong;
+    CAPTURE(wrong.first);
     const std::string message = error_of(text);
     CAPTURE(message);
     CHECK(message.find(expected) != std::string::npos);
