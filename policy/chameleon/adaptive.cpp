@@ -92,7 +92,7 @@ class Adaptive final : public Policy {
     in_iteration_ = false;
     if (!in_force_) ++without_plan_;
     const std::uint32_t first = view.position() + 1 - recorder_.current().op_count();
-    learn(first, recorder_.finish(), view, actions);
+    learn(first, recorder_.finish(view), view, actions);
     ++iteration_;
   }
 
@@ -115,7 +115,7 @@ class Adaptive final : public Policy {
       for (const auto& [d, s] : candidates) {
         if (left <= Bytes{0}) return;
         left -= view.size(s);
-        evict(s, actions);
+        evict(s, view, actions);
       }
     };
     send_away(params_.window, shortfall / 64);
@@ -219,8 +219,8 @@ class Adaptive final : public Policy {
     const LearnedIteration& it = entry().it;
     slot_of_.assign(it.objects.size(), kNoSlot);
     for (std::uint32_t o = 0; o < it.objects.size(); ++o) {
-      const Slot slot = it.objects[o].slot;
-      if (it.persistent(o) && slot != kNoSlot && view.residency(slot) != Residency::absent) bind(o, slot);
+      const Remembered& storage = it.objects[o].storage;
+      if (it.persistent(o) && storage.alive(view)) bind(o, storage.slot);
     }
   }
 
@@ -329,9 +329,9 @@ class Adaptive final : public Policy {
 
   // ---- moves
 
-  void evict(Slot slot, Actions& actions) {
+  void evict(Slot slot, const View& view, Actions& actions) {
     actions.evict(slot);
-    leaving_.push_back(slot);
+    leaving_.push_back(remember(slot, view));
   }
 
   // The new plan takes over: from the operator on that it was made for, or when it is ready before and the
@@ -356,14 +356,15 @@ class Adaptive final : public Policy {
     const std::uint32_t at = here();
     for (; step_ < steps_.size() && steps_[step_].op <= at; ++step_) {
       const Step& step = steps_[step_];
-      const Slot slot = step.object == kNever ? step.slot : slot_of_[step.object];
+      if (step.object == kNever && !step.storage.alive(view)) continue;
+      const Slot slot = step.object == kNever ? step.storage.slot : slot_of_[step.object];
       if (slot == kNoSlot) continue;
       const Residency residency = view.residency(slot);
       const bool resident = residency == Residency::device || residency == Residency::both;
       if (step.action == PlanAction::evict) {
         // Passed over while out of step: only if it is not wanted soon.
         if (resident && view.evictable(slot) && (step.op == at || distance(slot, view) > params_.window))
-          evict(slot, actions);
+          evict(slot, view, actions);
       } else if (step.action == PlanAction::copy_out) {
         if (resident) actions.copy_out(slot);
       } else if (residency == Residency::host || residency == Residency::outgoing) {
@@ -481,7 +482,7 @@ class Adaptive final : public Policy {
           static_cast<std::int64_t>(allocator.config().growth(static_cast<std::uint64_t>(bytes)));
       victims = foresight::cheapest_segments(segments, missing, tenants);
     }
-    for (const std::uint32_t s : victims) evict(Slot{s}, actions);
+    for (const std::uint32_t s : victims) evict(Slot{s}, view, actions);
     return !victims.empty();
   }
 
@@ -569,7 +570,11 @@ class Adaptive final : public Policy {
     const std::vector<std::size_t> following = forecast(keep && places_ ? 3 : 2);
     for (const std::size_t which : following) laps.push_back({library_[which]->it, 0});
     const std::size_t next = following[0];
-    std::erase_if(leaving_, [&](Slot s) { return view.residency(s) != Residency::outgoing; });
+    std::erase_if(leaving_, [&](const Remembered& r) {
+      return !r.alive(view) || view.residency(r.slot) != Residency::outgoing;
+    });
+    std::vector<Slot> leaving;
+    for (const Remembered& r : leaving_) leaving.push_back(r.slot);
     Entry& planned = keep ? *library_[next] : entry();
     AheadOptions options;
     options.budget = view.budget();
@@ -582,7 +587,7 @@ class Adaptive final : public Policy {
     const bool wait = time.value * kWorthWaiting < std::max(iteration_time_.value, entry().clock.back());
     options.hold = keep ? left : wait ? 0 : std::min(left, operators_in(time, view));
     const auto held = std::span<const Step>(steps_).subspan(std::min(step_, steps_.size()));
-    AheadPlan plan = plan_ahead(laps, slot_of_, leaving_, held, planned.tuning, options, view);
+    AheadPlan plan = plan_ahead(laps, slot_of_, leaving, held, planned.tuning, options, view);
     planned.tuning = plan.tuning;
     ++planned.plans;
     ++plans_;
@@ -590,7 +595,8 @@ class Adaptive final : public Policy {
     std::vector<Step> now;
     for (const AheadStep& step : plan.steps) {
       if (step.lap < 2)
-        (step.lap == 0 ? now : bridge_).push_back({step.op, step.action, step.object, step.slot});
+        (step.lap == 0 ? now : bridge_)
+            .push_back({step.op, step.action, step.object, remember(step.slot, view)});
     }
     bridge_to_ = next;
     last_steps_ = static_cast<std::int64_t>(keep ? bridge_.size() : now.size());
@@ -652,7 +658,7 @@ class Adaptive final : public Policy {
   std::uint32_t first_op_ = 0;        // of the running iteration
   Nanos iteration_time_{0};           // of the newest iteration that is done
   Nanos begin_time_{0};               // of the running iteration, on the host clock
-  std::vector<Slot> leaving_;         // evicted, oldest first; some handed on since
+  std::vector<Remembered> leaving_;   // evicted, oldest first; some handed on since
   std::vector<Slot> slot_of_;         // by object
   struct Bound {
     std::uint32_t epoch, object;

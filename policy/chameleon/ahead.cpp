@@ -59,7 +59,8 @@ class AheadProgram {
   // The storage that a step of the first lap means, kNoSlot when there is none; its position.
   Slot slot_of(const Step& step) const {
     if (step.object != kNever) return by_object_[step.object];
-    const auto found = adopted_.find(index(step.slot));
+    if (!step.storage.alive(view_)) return kNoSlot;
+    const auto found = adopted_.find(index(step.storage.slot));
     return found == adopted_.end() ? kNoSlot : found->second;
   }
 
@@ -106,7 +107,8 @@ class AheadProgram {
     for (const Slot s : leaving) adopt_if_alive(s);
     for (const Lap& lap : laps_.subspan(1)) {
       for (std::uint32_t o = 0; o < lap.it.objects.size(); ++o) {
-        if (lap.it.persistent(o)) adopt_if_alive(lap.it.objects[o].slot);
+        const Remembered& storage = lap.it.objects[o].storage;
+        if (lap.it.persistent(o) && storage.alive(view_)) adopt_if_alive(storage.slot);
       }
     }
   }
@@ -125,8 +127,8 @@ class AheadProgram {
     object_slot_.assign(it.objects.size(), kNoSlot);
     std::vector<std::uint8_t> taken(p_.slot_count(), 0);
     for (std::uint32_t o = 0; o < it.objects.size(); ++o) {
-      if (!it.persistent(o) || it.objects[o].slot == kNoSlot) continue;
-      const auto same = adopted_.find(index(it.objects[o].slot));
+      if (!it.persistent(o) || !it.objects[o].storage.alive(view_)) continue;
+      const auto same = adopted_.find(index(it.objects[o].storage.slot));
       if (same == adopted_.end() || alive_[index(same->second)] == 0) continue;
       object_slot_[o] = same->second;
       taken[index(same->second)] = 1;
@@ -135,6 +137,10 @@ class AheadProgram {
     for (std::size_t o = before.size(); o-- > 0;) {
       const Slot slot = before[o];
       if (slot == kNoSlot || alive_[index(slot)] == 0 || taken[index(slot)] != 0) continue;
+      if (laps_[lap - 1].it.objects[o].death != kNever) {  // behind the last operator
+        release(slot);
+        continue;
+      }
       survivors[kind_of(laps_[lap - 1].it.objects[o])].push_back(slot);
     }
     for (std::uint32_t o = 0; o < it.objects.size(); ++o) {

@@ -68,7 +68,7 @@ class Capuchin final : public Policy {
   }
 
  private:
-  using Tensor = std::uint64_t;  // k-th tensor born in the iteration, or a persistent one by slot
+  using Tensor = std::uint64_t;  // k-th tensor born in the iteration, or a persistent one by its birth rank
   struct AccessRecord {
     Tensor tensor;
     std::uint32_t count;
@@ -84,7 +84,7 @@ class Capuchin final : public Policy {
     if (fired_ > op) return;
     fired_ = op + 1;
     for (const Access& access : view.operands(op)) {
-      const Tensor tensor = identify(access);
+      const Tensor tensor = identify(access, view);
       const std::uint32_t count = ++counts_[tensor];
       slot_of_[tensor] = access.slot;
       if (measuring()) records_.push_back({tensor, count, view.host_now() - begin_, view.size(access.slot)});
@@ -102,10 +102,10 @@ class Capuchin final : public Policy {
     }
   }
 
-  Tensor identify(const Access& access) {
+  Tensor identify(const Access& access, const View& view) {
     if ((access.flags & kCreate) != 0) return born_.emplace(index(access.slot), born_.size()).first->second;
     const auto found = born_.find(index(access.slot));
-    return found == born_.end() ? kPersistent + index(access.slot) : found->second;
+    return found == born_.end() ? kPersistent + view.birth_rank(access.slot) : found->second;
   }
 
   void note_need(std::uint32_t op, const View& view) {

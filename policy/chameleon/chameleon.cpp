@@ -68,7 +68,7 @@ class Chameleon final : public Policy, private SwapObserver {
     if (victim == kNoSlot) return;
     ++passive_out_;
     out_of_memory_ = true;
-    if (profiling()) profiler_.leaving(victim, params_.oom_feedback == "on");
+    if (profiling()) profiler_.leaving(victim, params_.oom_feedback == "on", view);
     if (params_.synchronous_oom == "on") actions.wait_for_copies_out();
   }
 
@@ -139,12 +139,12 @@ class Chameleon final : public Policy, private SwapObserver {
     }
   }
 
-  void on_swap(bool out, Slot slot, Bytes bytes) override {
+  void on_swap(bool out, Slot slot, const View& view) override {
     if (!profiling()) return;
     if (out) {
-      profiler_.leaving(slot, false);
+      profiler_.leaving(slot, false, view);
     } else {
-      profiler_.returning(profiler_.op_count(), slot, bytes);
+      profiler_.returning(profiler_.op_count(), slot, view.size(slot));
     }
   }
 

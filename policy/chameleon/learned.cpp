@@ -43,8 +43,8 @@ std::uint32_t Recorder::object_of(Slot slot, bool created, const View& view) {
   if (epoch_of_[s] != epoch_) {
     epoch_of_[s] = epoch_;
     object_[s] = static_cast<std::uint32_t>(now_.objects.size());
-    now_.objects.push_back(
-        {view.size(slot), view.storage_class(slot), created ? now_.op_count() : kNever, kNever, slot});
+    now_.objects.push_back({view.size(slot), view.storage_class(slot), created ? now_.op_count() : kNever,
+                            kNever, remember(slot, view)});
   }
   return object_[s];
 }
@@ -87,11 +87,12 @@ void Recorder::op(std::uint32_t op, const View& view) {
   now_.name_prefix.push_back(mix(last(now_.name_prefix), index(name) + 1ULL));
 }
 
-LearnedIteration Recorder::finish() {
+LearnedIteration Recorder::finish(const View& view) {
+  if (now_.op_count() > 0) note_frees(view.gap_events(view.position()).subspan(leading_frees_));
   LearnedIteration it = std::move(now_);
   now_ = LearnedIteration();
   for (const Object& object : it.objects) {
-    if (object.death == kNever) known_.push_back(object.slot);
+    if (object.death == kNever) known_.push_back(object.storage.slot);
   }
   index_uses(it);
   return it;

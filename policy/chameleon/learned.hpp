@@ -5,6 +5,7 @@
 #include <span>
 #include <vector>
 
+#include "policy/chameleon/remembered.hpp"
 #include "sim/policy_api.hpp"
 
 namespace swaplab::adaptive {
@@ -15,7 +16,7 @@ struct Object {
   StorageClass cls;
   std::uint32_t born = kNever;   // operator that creates it; kNever: from before
   std::uint32_t death = kNever;  // freed before this operator; kNever: alive at the end
-  Slot slot = kNoSlot;           // in the iteration that was learned
+  Remembered storage;            // in the iteration that was learned
 };
 
 struct Operand {
@@ -57,8 +58,9 @@ class Recorder {
   void begin_iteration();
   // Before operator `op` of the run, after the frees of its gap.
   void op(std::uint32_t op, const View& view);
-  // Closes the iteration. What died after its last operator is seen at the next one.
-  LearnedIteration finish();
+  // Closes the iteration when its last operator has been issued. What dies behind that is seen at the next
+  // one.
+  LearnedIteration finish(const View& view);
   const LearnedIteration& current() const { return now_; }
   // Slots of the operands recorded so far, parallel to current().operands.
   const std::vector<Slot>& slots() const { return slots_; }
@@ -78,12 +80,12 @@ class Recorder {
   bool first_op_ = true;
 };
 
-// One step of a plan, bound to an operator of the learned iteration. `object` kNever: `slot` is meant.
+// One step of a plan, bound to an operator of the learned iteration. `object` kNever: `storage` is meant.
 struct Step {
   std::uint32_t op;
   PlanAction action;
   std::uint32_t object;
-  Slot slot;
+  Remembered storage;
 };
 
 // Share of unequal operators, in ppm of the longer one: edit distance (insertions and deletions) over both

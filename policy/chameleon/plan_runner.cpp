@@ -67,7 +67,7 @@ void PlanRunner::load(const SwapPlan& plan, const IterationProfile& p, const Gen
                         s.out_stage,
                         s.in_stage,
                         s.free_stage,
-                        s.optimizer ? slot_of(p.storages[s.tensor]) : kNoSlot,
+                        s.optimizer ? storage_of(p.storages[s.tensor]) : Remembered{},
                         false});
   }
   const std::vector<std::uint8_t> frequent = frequent_operators(tokens);
@@ -87,7 +87,7 @@ void PlanRunner::load(const SwapPlan& plan, const IterationProfile& p, const Gen
   }
   for (std::uint32_t e = 0; e < entries_.size(); ++e) {
     const Entry& entry = entries_[e];
-    if (entry.persistent != kNoSlot) continue;
+    if (entry.persistent.slot != kNoSlot) continue;
     by_key_[params_.fuzzy ? key_of(entry.print, entry.out_stage) : key_of(entry.offset, entry.argument)]
         .push_back(e);
   }
@@ -133,7 +133,7 @@ void PlanRunner::swap_out(Entry& entry, Slot slot, const View& view, Actions& ac
       return;
     }
     actions.evict(slot);
-    observer.on_swap(true, slot, view.size(slot));
+    observer.on_swap(true, slot, view);
     ++counts_.matched;
   } else if (residency == Residency::absent) {
     ++counts_.not_found;
@@ -176,8 +176,13 @@ void PlanRunner::before_op(const StepTracker& at, const View& view, Actions& act
     }
     for (const std::uint32_t e : persistent_) {
       Entry& entry = entries_[e];
-      if (entry.out_stage == stage_ && !entry.done)
-        swap_out(entry, entry.persistent, view, actions, observer);
+      if (entry.out_stage != stage_ || entry.done) continue;
+      if (entry.persistent.alive(view)) {
+        swap_out(entry, entry.persistent.slot, view, actions, observer);
+      } else {
+        entry.done = true;
+        ++counts_.not_found;
+      }
     }
     std::vector<Slot> due = std::move(late_);  // those that found no room come first
     late_.clear();
@@ -193,7 +198,7 @@ void PlanRunner::before_op(const StepTracker& at, const View& view, Actions& act
         late_.push_back(slot);
         continue;
       }
-      observer.on_swap(false, slot, view.size(slot));
+      observer.on_swap(false, slot, view);
       ++counts_.swap_ins;
     }
   }

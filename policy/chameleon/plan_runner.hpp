@@ -29,7 +29,7 @@ struct RunnerCounts {
 class SwapObserver {
  public:
   virtual ~SwapObserver() = default;
-  virtual void on_swap(bool out, Slot slot, Bytes bytes) = 0;
+  virtual void on_swap(bool out, Slot slot, const View& view) = 0;
 };
 
 class PlanRunner {
@@ -37,7 +37,7 @@ class PlanRunner {
   explicit PlanRunner(RunnerParams params) : params_(params) {}
 
   // Takes over a plan made from `profile`, made by DetailedProfiler. `tokens`: its operators. Tensors that
-  // outlive the iteration (optimizer state) are known by slot.
+  // outlive the iteration (optimizer state) are known by identity.
   void load(const SwapPlan& plan, const IterationProfile& profile, const GeneratorParams& generator,
             std::span<const std::uint32_t> tokens);
   void clear();
@@ -59,7 +59,7 @@ class PlanRunner {
     std::uint32_t offset,
         argument;  // operator of the iteration after which it leaves, and which operand it is
     std::uint32_t out_stage, in_stage, free_stage;
-    Slot persistent;  // optimizer state; kNoSlot else
+    Remembered persistent;  // optimizer state; kNoSlot else
     bool done;
   };
   std::uint32_t stage_of(const StepTracker& at) const;  // index, kNever when the plan has no such stage

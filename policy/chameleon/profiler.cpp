@@ -33,9 +33,11 @@ std::uint32_t DetailedProfiler::row(Slot slot, std::uint32_t birth_rank, Bytes b
 
 void DetailedProfiler::observe(const View& view) {
   std::erase_if(leaving_, [&](const Leaving& l) {
-    const Residency residency = view.residency(l.slot);
-    if (residency == Residency::host) record(op_count(), true, l.slot, view.size(l.slot), l.out_of_memory);
-    return residency != Residency::outgoing;  // handed on, called back or freed
+    if (!l.storage.alive(view)) return true;
+    const Slot slot = l.storage.slot;
+    const Residency residency = view.residency(slot);
+    if (residency == Residency::host) record(op_count(), true, slot, view.size(slot), l.out_of_memory);
+    return residency != Residency::outgoing;  // handed on or called back
   });
 }
 

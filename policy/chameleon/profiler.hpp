@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "policy/chameleon/profile.hpp"
+#include "policy/chameleon/remembered.hpp"
 #include "sim/policy_api.hpp"
 
 namespace swaplab::chameleon {
@@ -56,9 +57,9 @@ class StepTracker {
   bool backward_seen_ = false, started_ = false;
 };
 
-// Slot of a storage in a profile that DetailedProfiler made.
-constexpr Slot slot_of(const ProfiledTensor& storage) {
-  return Slot{static_cast<std::uint32_t>(storage.id & 0xffffffff)};
+// The storage behind a row of a profile that DetailedProfiler made.
+constexpr Remembered storage_of(const ProfiledTensor& row) {
+  return {Slot{static_cast<std::uint32_t>(row.id & 0xffffffff)}, static_cast<std::uint32_t>(row.id >> 32)};
 }
 
 class DetailedProfiler {
@@ -79,7 +80,9 @@ class DetailedProfiler {
   // Copies are recorded where the bytes move in the allocator's count, so that active plus hidden bytes are
   // the live bytes at every operator. A storage that was evicted counts as active until its bytes are handed
   // on: call `leaving` at the eviction and `observe` before the active bytes of an operator are read.
-  void leaving(Slot slot, bool out_of_memory) { leaving_.push_back({slot, out_of_memory}); }
+  void leaving(Slot slot, bool out_of_memory, const View& view) {
+    leaving_.push_back({remember(slot, view), out_of_memory});
+  }
   void observe(const View& view);
   // Bytes come back before operator `op` of the iteration. Ignored for what left in an earlier iteration,
   // or the curve would fall below the live bytes.
@@ -87,13 +90,13 @@ class DetailedProfiler {
 
   std::uint32_t op_count() const { return profile_.op_count(); }
   // Closes the iteration. A storage's id is its birth rank, which orders them, in the upper 32 bits and its
-  // slot in the lower (slot_of). `names`: text per token - 1.
+  // slot in the lower (storage_of). `names`: text per token - 1.
   IterationProfile finish(Nanos duration, bool step_out_of_memory, std::vector<std::string> names);
 
  private:
   std::uint32_t row(Slot slot, std::uint32_t birth_rank, Bytes bytes, StorageClass cls);
   struct Leaving {
-    Slot slot;
+    Remembered storage;
     bool out_of_memory;
   };
   void record(std::uint32_t op, bool out, Slot slot, Bytes bytes, bool out_of_memory);

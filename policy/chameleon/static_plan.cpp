@@ -64,7 +64,7 @@ class StaticPlan final : public Policy {
     const Slot victim = swap_out_passively(shortfall, Victims::any, view, actions);
     if (victim == kNoSlot) return;
     out_of_memory_ = true;
-    if (recording()) profiler_.leaving(victim, true);
+    if (recording()) profiler_.leaving(victim, true, view);
     if (params_.synchronous_oom == "on") actions.wait_for_copies_out();
   }
 
@@ -77,7 +77,8 @@ class StaticPlan final : public Policy {
  private:
   struct Move {
     std::uint32_t out_op, argument;
-    Slot persistent, slot;  // slot: found in the running iteration
+    Remembered persistent;
+    Slot slot;  // found in the running iteration
   };
   // What is due before an operator: first releases, then optimizer state out, then swap-ins.
   struct Due {
@@ -119,7 +120,13 @@ class StaticPlan final : public Policy {
     for (const std::uint32_t m : due.release) {
       if (moves_[m].slot != kNoSlot) actions.release(moves_[m].slot);
     }
-    for (const std::uint32_t m : due.persistent) leave(m, moves_[m].persistent, view, actions);
+    for (const std::uint32_t m : due.persistent) {
+      if (moves_[m].persistent.alive(view)) {
+        leave(m, moves_[m].persistent.slot, view, actions);
+      } else {
+        ++misses_;
+      }
+    }
     if (!due.begins_stage) return;
     std::vector<Slot> back = std::move(late_);  // those that found no room come first
     late_.clear();
@@ -165,9 +172,9 @@ class StaticPlan final : public Policy {
     for (const std::uint32_t i : plan.emitted) {
       const Selection& s = plan.selected[i];
       const auto m = static_cast<std::uint32_t>(moves_.size());
-      Move move{0, 0, kNoSlot, kNoSlot};
+      Move move{0, 0, {}, kNoSlot};
       if (s.optimizer) {
-        move.persistent = Slot{static_cast<std::uint32_t>(p.storages[s.tensor].id)};
+        move.persistent = storage_of(p.storages[s.tensor]);
         at_[plan.stages[s.out_stage].first_op].persistent.push_back(m);
       } else {
         move.out_op = static_cast<std::uint32_t>(s.out_op);

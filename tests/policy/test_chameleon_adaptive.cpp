@@ -63,8 +63,8 @@ class Watcher final : public Policy {
     running = true;
     recorder.op(op, view);
   }
-  void end_iteration(std::uint32_t, const View&, Actions&) override {
-    learned.push_back(recorder.finish());
+  void end_iteration(std::uint32_t, const View& view, Actions&) override {
+    learned.push_back(recorder.finish(view));
     running = false;
   }
   void make_room(Bytes, const View&, Actions&) override {}

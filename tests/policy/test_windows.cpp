@@ -51,8 +51,7 @@ void check_equal(const RunResult& a, const RunResult& b) {
     CHECK(a.policy_metrics[i].value == b.policy_metrics[i].value);
 }
 
-void compare(const Trace& trace, std::uint32_t window_ops, std::int64_t percent,
-             std::string_view leave_out = "") {
+void compare(const Trace& trace, std::uint32_t window_ops, std::int64_t percent) {
   const Machine machine = load_machine("h100-pcie5");
   const Program program = compile_program(trace, machine, TimeSource::model);
   const ProgramWindows windows(mapped(trace), machine, TimeSource::model, window_ops);
@@ -61,9 +60,11 @@ void compare(const Trace& trace, std::uint32_t window_ops, std::int64_t percent,
   REQUIRE(windows.totals().stream_count == program.stream_count);
   int compared = 0;
   for (const PolicyFactory* factory : policy_list()) {
-    if (has(factory->info().needs, Needs::future) || factory->info().name == leave_out) continue;
-    for (const AllocatorKind allocator : {AllocatorKind::ideal, AllocatorKind::caching}) {
+    if (has(factory->info().needs, Needs::future)) continue;
+    for (const AllocatorKind allocator :
+         {AllocatorKind::ideal, AllocatorKind::caching, AllocatorKind::stitching}) {
       CAPTURE(factory->info().name);
+      CAPTURE(allocator);
       RunOptions options;
       options.allocator = allocator;
       options.budget = Bytes{program.peak_bytes.value * percent / 100};
@@ -85,15 +86,24 @@ TEST_CASE("windows: recorded traces replay alike, whatever the window") {
   }
 }
 
+// Storages that outlive their iteration die in a later one and their slots are used again, which recorded
+// trainings do not show: what a policy remembers across iterations must not be taken for another storage.
 TEST_CASE("windows: random traces replay alike") {
-  for (std::uint64_t seed = 0; seed < 30; ++seed) {
+  int traces = 0;
+  for (std::uint64_t seed = 0; seed < 120; ++seed) {
     CAPTURE(seed);
-    const Trace trace = test::random_trace(seed, {.iterations = 6, .huge = false});
-    if (compile_program(trace, load_machine("h100-pcie5"), TimeSource::model).peak_bytes <= Bytes{0})
+    const Trace trace =
+        test::random_trace(seed, {.iterations = 6 + static_cast<std::uint32_t>(seed % 7), .huge = false});
+    try {
+      if (compile_program(trace, load_machine("h100-pcie5"), TimeSource::model).peak_bytes <= Bytes{0})
+        continue;
+    } catch (const Error&) {  // an operator without FLOP and bytes has no modelled time
       continue;
-    // `adaptive` remembers storages across iterations that, in these traces only, die meanwhile.
-    compare(trace, 1 + static_cast<std::uint32_t>(seed % 40), 60, "adaptive");
+    }
+    compare(trace, 1 + static_cast<std::uint32_t>(seed % 40), 40 + 10 * static_cast<std::int64_t>(seed % 5));
+    ++traces;
   }
+  CHECK(traces >= 100);
 }
 
 TEST_CASE("times beyond the clocks are refused, not wrapped around") {
