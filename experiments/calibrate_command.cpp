@@ -34,6 +34,9 @@ other keeps the base's value and is listed. Published tables (nvbandwidth or ban
 Markdown table of bandwidths by size, an all-reduce CSV) are recognised by their content and count where
 nothing was measured.
 
+Samples that cannot be (0 ns, copies beyond 10 TB/s, more than an hour) are excluded and counted, with their
+place; a series that mostly consists of them is not used.
+
 A link becomes latency + bandwidth where that is within the tolerance at every size, else a table with the
 fewest points that are. Intervals come from the raw samples; a few wild samples do not move a figure.
 
@@ -192,6 +195,7 @@ void print_lists(const Calibration& c) {
   }
   for (const UnusedQuantity& u : c.unused)
     std::cout << "not used: " << u.quantity << ": " << u.reason << '\n';
+  for (const ExcludedSamples& e : c.excluded) std::cout << "excluded: " << e.text() << '\n';
   for (const std::string& note : c.notes) std::cout << "note: " << note << '\n';
 }
 
@@ -252,6 +256,17 @@ Json calibration_json(const Calibration& c, const Machine& base, const std::vect
   j["unused"] = Json::array();
   for (const UnusedQuantity& u : c.unused)
     j["unused"].push_back({{"quantity", u.quantity}, {"reason", u.reason}});
+  j["excluded"] = Json::array();
+  for (const ExcludedSamples& e : c.excluded)
+    j["excluded"].push_back({{"file", e.file},
+                             {"line", e.line},
+                             {"quantity", e.quantity},
+                             {"x", e.x},
+                             {"x_unit", std::string(x_unit_name(e.unit))},
+                             {"excluded_samples", e.excluded},
+                             {"samples", e.of},
+                             {"whole_series", e.whole_series},
+                             {"expected", e.expected}});
   j["notes"] = c.notes;
   return j;
 }

@@ -166,9 +166,12 @@ void print_validation(const Validation& v) {
   row("peak of reserved memory", v.peaks);
   std::cout << errors.text() << '\n';
   if (!v.stalls.empty()) {
-    TextTable stalls({"stall class (share of iteration)", "measured", "simulated", "mean difference"}, 1);
+    TextTable stalls({"stall class (share of iteration)", "measured", "simulated", "mean difference",
+                      "mean of its absolute"},
+                     1);
     for (const StallSummary& s : v.stalls)
-      stalls.add({s.name, percent(s.measured_share), percent(s.simulated_share), percent(s.mean_difference)});
+      stalls.add({s.name, percent(s.measured_share), percent(s.simulated_share),
+                  signed_percent(s.mean_difference), percent(s.mean_absolute_difference)});
     std::cout << stalls.text() << '\n';
   }
   if (!v.cells.empty()) {
@@ -237,7 +240,8 @@ Json validation_json(const Validation& v, const std::string& subtitle) {
     j["stalls"].push_back({{"class", s.name},
                            {"measured_share", s.measured_share},
                            {"simulated_share", s.simulated_share},
-                           {"mean_difference", s.mean_difference}});
+                           {"mean_difference", s.mean_difference},
+                           {"mean_absolute_difference", s.mean_absolute_difference}});
   j["cells"] = Json::array();
   for (const ValidationCell& c : v.cells)
     j["cells"].push_back({{"cell", c.name},
@@ -327,8 +331,11 @@ int validate_command(const Arguments& arguments) {
   std::string with;
   if (values.count("simulated") != 0) {
     with = "results of " + values["simulated"].as<std::string>();
-    for (RunRecord& record : load_results(values["simulated"].as<std::string>()).records)
+    const std::string results = values["simulated"].as<std::string>();
+    for (RunRecord& record : load_results(results).records) {
+      require_possible_metrics(record, results + ": run " + record.key);
       simulated.push_back({std::move(record), {}});
+    }
   } else {
     const std::string machine = values.count("machine") != 0 ? values["machine"].as<std::string>() : "";
     with = "the simulator on " + (machine.empty() ? "the machine of each run" : machine);

@@ -24,11 +24,20 @@ constexpr std::int64_t kMiB = std::int64_t{1} << 20;
 constexpr std::int64_t kLargest = 256 * kMiB;  // copies beyond it would need much of a small computer
 constexpr std::int64_t kStaging = 4 * kMiB;
 
+// A sample takes at least this, by repeating what is short: the clock's own time and resolution vanish in it.
+constexpr Nanos kLeastTimed{20'000};
+constexpr std::int64_t kMostRepeats = 4096;
+constexpr std::int64_t kLaunches = 16;  // of a sample of launches
+
 Nanos timed(const std::function<void()>& work) {
   const auto begin = Clock::now();
   work();
-  return Nanos{std::max<std::int64_t>(
-      1, std::chrono::duration_cast<std::chrono::nanoseconds>(Clock::now() - begin).count())};
+  return Nanos{std::chrono::duration_cast<std::chrono::nanoseconds>(Clock::now() - begin).count()};
+}
+
+// Mean of `count` that took `total` together; never 0.
+Nanos each(Nanos total, std::int64_t count) {
+  return Nanos{std::max<std::int64_t>(1, (total.value + count / 2) / count)};
 }
 
 // Anonymous pages; `touch` brings them into memory.
@@ -104,7 +113,7 @@ class HostProbe final : public ProbeDevice {
     if (quantity == "pin") {
       sample_ = [x] {
         std::unique_ptr<Pages> pages;
-        return timed([&] { pages = std::make_unique<Pages>(x, true); });
+        return each(timed([&] { pages = std::make_unique<Pages>(x, true); }), 1);
       };
       return x <= kLargest;
     }
@@ -113,6 +122,22 @@ class HostProbe final : public ProbeDevice {
   Nanos sample() override { return sample_(); }
 
  private:
+  // Samples time `work`, several in a row where one is too short for the clock; `after` follows untimed.
+  bool measure(
+      std::function<void()> work, const std::function<void()>& after = [] {}) {
+    const auto batch = [work = std::move(work), after](std::int64_t count) {
+      const Nanos time = timed([&] {
+        for (std::int64_t i = 0; i < count; ++i) work();
+      });
+      after();
+      return time;
+    };
+    std::int64_t count = 1;
+    while (count < kMostRepeats && batch(count) < kLeastTimed) count *= 2;
+    sample_ = [batch, count] { return each(batch(count), count); };
+    return true;
+  }
+
   // Buffers of at least x bytes, touched; kept while they are large enough.
   std::byte* buffer(std::size_t which, std::int64_t x) {
     if (buffer_bytes_[which] < x) {
@@ -145,16 +170,13 @@ class HostProbe final : public ProbeDevice {
     const std::string_view how = what.size() > 4 ? what.substr(4) : std::string_view();
     if (how == "pageable") {
       std::byte* const staging = buffer(2, kStaging);
-      sample_ = [=] {
-        return timed([&] {
-          for (std::int64_t at = 0; at < x; at += kStaging) {
-            const auto part = static_cast<std::size_t>(std::min(kStaging, x - at));
-            std::memcpy(staging, source + at, part);
-            std::memcpy(target + at, staging, part);
-          }
-        });
-      };
-      return true;
+      return measure([=] {
+        for (std::int64_t at = 0; at < x; at += kStaging) {
+          const auto part = static_cast<std::size_t>(std::min(kStaging, x - at));
+          std::memcpy(staging, source + at, part);
+          std::memcpy(target + at, staging, part);
+        }
+      });
     }
     if (how == "duplex") {
       copy_in_background(4, 5);
@@ -163,8 +185,7 @@ class HostProbe final : public ProbeDevice {
     } else if (how != "pinned" && what != "d2d") {
       return false;
     }
-    sample_ = [=] { return timed([&] { std::memcpy(target, source, static_cast<std::size_t>(x)); }); };
-    return true;
+    return measure([=] { std::memcpy(target, source, static_cast<std::size_t>(x)); });
   }
 
   bool prepare_kernel(std::string_view what, std::int64_t work) {
@@ -174,15 +195,11 @@ class HostProbe final : public ProbeDevice {
       if (copies != "d2h") copy_in_background(2, 3);
       if (copies != "h2d") copy_in_background(4, 5);
     }
-    if (compute) {
-      sample_ = [this, work] { return timed([&] { sink_ = multiply_add(work * 16); }); };
-    } else {
-      const std::int64_t bytes = work * 1024;
-      std::byte* const source = buffer(0, bytes);
-      std::byte* const target = buffer(1, bytes);
-      sample_ = [=] { return timed([&] { std::memcpy(target, source, static_cast<std::size_t>(bytes)); }); };
-    }
-    return true;
+    if (compute) return measure([this, work] { sink_ = multiply_add(work * 16); });
+    const std::int64_t bytes = work * 1024;
+    std::byte* const source = buffer(0, bytes);
+    std::byte* const target = buffer(1, bytes);
+    return measure([=] { std::memcpy(target, source, static_cast<std::size_t>(bytes)); });
   }
 
   // A plain blocked product, so x above small matrices takes too long to be asked for.
@@ -194,17 +211,14 @@ class HostProbe final : public ProbeDevice {
     auto* const a = reinterpret_cast<float*>(buffer(0, bytes));
     auto* const b = reinterpret_cast<float*>(buffer(1, bytes));
     auto* const c = reinterpret_cast<float*>(buffer(2, bytes));
-    sample_ = [=] {
-      return timed([&] {
-        for (std::int64_t i = 0; i < n; ++i) {
-          for (std::int64_t k = 0; k < n; ++k) {
-            const float factor = a[i * n + k];
-            for (std::int64_t j = 0; j < n; ++j) c[i * n + j] += factor * b[k * n + j];
-          }
+    return measure([=] {
+      for (std::int64_t i = 0; i < n; ++i) {
+        for (std::int64_t k = 0; k < n; ++k) {
+          const float factor = a[i * n + k];
+          for (std::int64_t j = 0; j < n; ++j) c[i * n + j] += factor * b[k * n + j];
         }
-      });
-    };
-    return true;
+      }
+    });
   }
 
   bool prepare_call(std::string_view quantity, std::int64_t x) {
@@ -213,47 +227,50 @@ class HostProbe final : public ProbeDevice {
     const CopyWork copy{Direction::host_to_device, block_, a.reservation(), static_cast<std::uint64_t>(kMiB)};
     a.synchronize(0, a.issued(0));
     a.synchronize(2, a.issued(2));
+    const auto idle = [&a] { a.synchronize(0, a.issued(0)); };
     if (quantity == "kernel_empty") {
-      sample_ = [&a, nothing] {
-        const Ticket ticket = a.launch(0, nothing);
-        a.synchronize(0, ticket);
-        const WorkTime time = a.time(0, ticket);
-        return time.end - time.begin;
+      // Queued behind a kernel that takes longer than queueing, so that the host's pace is not measured.
+      sample_ = [&a, nothing, idle] {
+        a.launch(0, {Nanos{1'000'000}, KernelKind::spin, {0, 0}, {}});
+        const Ticket first = a.launch(0, nothing);
+        for (std::int64_t i = 1; i < kLaunches; ++i) a.launch(0, nothing);
+        idle();
+        return each(a.time(0, a.issued(0)).end - a.time(0, first).begin, kLaunches);
       };
-    } else if (quantity == "launch_latency") {
-      sample_ = [&a, nothing] {
-        const Ticket ticket = a.launch(0, nothing);
-        const Nanos launched = a.host_now();
-        a.synchronize(0, ticket);
-        return std::max(Nanos{0}, a.time(0, ticket).begin - launched);
+      return true;
+    }
+    if (quantity == "launch_latency") {
+      // From the begin of the call: a thread that it wakes may run before it returns.
+      sample_ = [&a, nothing, idle] {
+        Nanos total{0};
+        for (std::int64_t i = 0; i < kLaunches; ++i) {
+          const Nanos called = a.host_now();
+          const Ticket ticket = a.launch(0, nothing);
+          idle();
+          total += a.time(0, ticket).begin - called;
+        }
+        return each(total, kLaunches);
       };
-    } else if (quantity == "host_launch") {
-      sample_ = [&a, nothing] { return timed([&] { a.launch(0, nothing); }); };
-    } else if (quantity == "host_copy_submit") {
-      sample_ = [&a, copy] {
-        const Nanos time = timed([&] { a.copy(2, copy); });
-        a.synchronize(2, a.issued(2));
-        return time;
-      };
-    } else if (quantity == "host_event_query") {
-      sample_ = [&a] { return timed([&] { a.query(0, a.issued(0)); }); };
-    } else if (quantity == "host_event_wait") {
-      sample_ = [&a] { return timed([&] { a.wait(2, 0, a.issued(0)); }); };
-    } else if (quantity == "host_synchronize") {
-      sample_ = [&a] { return timed([&] { a.synchronize(0, a.issued(0)); }); };
-    } else if (quantity == "host_malloc" || quantity == "host_free") {
+      return true;
+    }
+    if (quantity == "host_launch") return measure([&a, nothing] { a.launch(0, nothing); }, idle);
+    if (quantity == "host_copy_submit")
+      return measure([&a, copy] { a.copy(2, copy); }, [&a] { a.synchronize(2, a.issued(2)); });
+    if (quantity == "host_event_query") return measure([&a] { a.query(0, a.issued(0)); });
+    if (quantity == "host_event_wait") return measure([&a] { a.wait(2, 0, a.issued(0)); });
+    if (quantity == "host_synchronize") return measure(idle);
+    if (quantity == "host_malloc" || quantity == "host_free") {
       if (x > kLargest) return false;
       const bool allocates = quantity == "host_malloc";
       sample_ = [x, allocates] {
         std::unique_ptr<Pages> pages;
         const Nanos made = timed([&] { pages = std::make_unique<Pages>(x, false); });
         const Nanos freed = timed([&] { pages.reset(); });
-        return allocates ? made : freed;
+        return each(allocates ? made : freed, 1);
       };
-    } else {
-      return false;
+      return true;
     }
-    return true;
+    return false;
   }
 
   std::unique_ptr<Accelerator> accelerator_;

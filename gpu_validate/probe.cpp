@@ -2,7 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
-#include <set>
+#include <span>
 
 #include "gpu_validate/real_device.hpp"
 #include "trace/error.hpp"
@@ -10,14 +10,8 @@
 namespace swaplab {
 namespace {
 
-using Clock = std::chrono::steady_clock;
-
-constexpr std::size_t kFewestSamples = 5, kMostSamples = 50, kMostSamplesFull = 200;
+constexpr std::size_t kLeastSamples = 2, kFewestSamples = 5, kMostSamples = 50, kMostSamplesFull = 200;
 constexpr std::int64_t kKiB = 1024, kMiB = kKiB * 1024, kGiB = kMiB * 1024;
-
-Nanos since(Clock::time_point begin) {
-  return Nanos{std::chrono::duration_cast<std::chrono::nanoseconds>(Clock::now() - begin).count()};
-}
 
 std::vector<std::int64_t> sizes(std::int64_t from, std::int64_t to, std::int64_t factor) {
   std::vector<std::int64_t> all;
@@ -25,6 +19,70 @@ std::vector<std::int64_t> sizes(std::int64_t from, std::int64_t to, std::int64_t
   all.push_back(to);
   return all;
 }
+
+Nanos steady_now() {
+  return Nanos{std::chrono::duration_cast<std::chrono::nanoseconds>(
+                   std::chrono::steady_clock::now().time_since_epoch())
+                   .count()};
+}
+
+// Takes the points of one quantity, by increasing x, within a share of the time.
+class QuantityProbe {
+ public:
+  QuantityProbe(ProbeDevice& device, const ProbeOptions& options, const std::function<Nanos()>& clock)
+      : device_(device), options_(options), clock_(clock) {}
+
+  bool supported() const { return supported_; }
+  std::size_t left_out() const { return left_out_; }
+
+  void run(std::span<const ProbePoint> points, Nanos deadline, std::vector<MeasuredSeries>& series) {
+    for (std::size_t i = 0; i < points.size(); ++i) {
+      if (options_.interrupted != nullptr && options_.interrupted->load(std::memory_order_relaxed))
+        throw Interrupted{};
+      const Nanos now = clock_(), left = deadline - now;
+      // The first point is always tried; what larger ones will take follows from it.
+      if (supported_ && expected(points[i].x) > left) {
+        left_out_ = points.size() - i;
+        return;
+      }
+      if (!device_.prepare(points[i].quantity, points[i].x)) continue;
+      supported_ = true;
+      series.push_back(
+          sample(points[i], now, now + left / static_cast<std::int64_t>(points.size() - i), deadline));
+    }
+  }
+
+ private:
+  // Time of the fewest samples at x: as long as those before took, or in proportion to x.
+  Nanos expected(std::int64_t x) const {
+    return Nanos{
+        static_cast<std::int64_t>(static_cast<double>(least_time_.value) *
+                                  std::max(1.0, static_cast<double>(x) / static_cast<double>(least_x_)))};
+  }
+
+  // As many samples as are of use until `share`, the fewest that say something until `deadline`.
+  MeasuredSeries sample(const ProbePoint& point, Nanos begin, Nanos share, Nanos deadline) {
+    MeasuredSeries one{point.quantity, point.x, point.unit, {}};
+    const std::size_t most = options_.full ? kMostSamplesFull : kMostSamples;
+    device_.sample();  // the first touches what later ones find warm
+    while (one.samples.size() < most) {
+      const Nanos now = clock_();
+      if (one.samples.size() == kLeastSamples) least_time_ = now - begin, least_x_ = point.x;
+      if (one.samples.size() >= kFewestSamples && now >= share) break;
+      if (one.samples.size() >= kLeastSamples && now >= deadline) break;
+      one.samples.push_back(device_.sample());
+    }
+    return one;
+  }
+
+  ProbeDevice& device_;
+  const ProbeOptions& options_;
+  const std::function<Nanos()>& clock_;
+  bool supported_ = false;
+  std::size_t left_out_ = 0;
+  Nanos least_time_{0};  // of the fewest samples of the latest point
+  std::int64_t least_x_ = 1;
+};
 
 }  // namespace
 
@@ -82,48 +140,35 @@ std::vector<ProbePoint> probe_points(const ProbeOptions& options, const ProbeDev
 }
 
 ProbeResult probe_device(Hardware& hardware, const ProbeOptions& options) {
-  const auto begin = Clock::now();
+  const std::function<Nanos()> clock = options.clock ? options.clock : steady_now;
   const Nanos limit = options.limit > Nanos{0} ? options.limit
                       : options.full           ? Nanos{600'000'000'000}
                                                : Nanos{90'000'000'000};
+  const Nanos end = clock() + limit;
   const std::unique_ptr<ProbeDevice> device = hardware.open_probe();
   const AcceleratorInfo& info = hardware.info();
   ProbeResult result;
   result.measurements.device = {info.name, info.driver, info.runtime, options.date, info.kind};
   const std::vector<ProbePoint> points = probe_points(options, *device);
   if (points.empty()) throw Error(ErrorKind::usage, "no quantity has '" + options.only + "' in its name");
-  std::set<std::string> unsupported, supported;
-  for (std::size_t i = 0; i < points.size(); ++i) {
-    const ProbePoint& point = points[i];
-    if (options.interrupted != nullptr && options.interrupted->load(std::memory_order_relaxed))
-      throw Interrupted{};
-    if (options.progress) options.progress(i, points.size(), point.quantity);
-    const Nanos left = limit - since(begin);
-    if (left <= Nanos{0}) {
-      result.out_of_time = points.size() - i;
-      break;
-    }
-    if (!device->prepare(point.quantity, point.x)) {
-      unsupported.insert(point.quantity);
-      continue;
-    }
-    supported.insert(point.quantity);
-    // An equal share of what is left, so that slow points cannot starve later ones.
-    const Nanos share = left / static_cast<std::int64_t>(points.size() - i);
-    MeasuredSeries series{point.quantity, point.x, point.unit, {}};
-    const auto started = Clock::now();
-    const std::size_t most = options.full ? kMostSamplesFull : kMostSamples;
-    device->sample();  // the first touches what later ones find warm
-    while (series.samples.size() < most &&
-           (series.samples.size() < kFewestSamples || since(started) < share)) {
-      if (series.samples.size() >= 2 && since(begin) >= limit) break;
-      series.samples.push_back(device->sample());
-    }
-    result.measurements.series.push_back(std::move(series));
+  std::vector<std::span<const ProbePoint>> quantities;
+  for (std::size_t from = 0, to = 0; from < points.size(); from = to) {
+    while (to < points.size() && points[to].quantity == points[from].quantity) ++to;
+    quantities.push_back(std::span(points).subspan(from, to - from));
   }
-  for (const std::string& quantity : unsupported) {
-    if (supported.count(quantity) == 0) result.unsupported.push_back(quantity);
+  std::size_t done = 0;
+  for (std::size_t q = 0; q < quantities.size(); ++q) {
+    const std::string& quantity = quantities[q][0].quantity;
+    if (options.progress) options.progress(done, points.size(), quantity);
+    done += quantities[q].size();
+    const Nanos now = clock();
+    const Nanos share = std::max(Nanos{0}, (end - now) / static_cast<std::int64_t>(quantities.size() - q));
+    QuantityProbe probe(*device, options, clock);
+    probe.run(quantities[q], now + share, result.measurements.series);
+    if (!probe.supported()) result.unsupported.push_back(quantity);
+    if (probe.left_out() > 0) result.left_out.push_back({quantity, probe.left_out(), quantities[q].size()});
   }
+  std::sort(result.unsupported.begin(), result.unsupported.end());
   return result;
 }
 

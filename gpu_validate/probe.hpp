@@ -14,11 +14,14 @@ namespace swaplab {
 
 struct ProbeOptions {
   bool full = false;  // more sizes and samples
-  Nanos limit;        // for all of it; 0: 90 s, or 600 s for the full set
-  std::string date;   // YYYY-MM-DD, of the measurement
-  std::string only;   // quantities whose name contains this; "" = all
+  // For all of it; 0: 90 s, or 600 s for the full set. Every quantity has an equal share of what is left when
+  // its turn comes: what one leaves over goes to those after it, and a slow one takes nothing from them.
+  Nanos limit{0};
+  std::string date;  // YYYY-MM-DD, of the measurement
+  std::string only;  // quantities whose name contains this; "" = all
   const std::atomic<bool>* interrupted = nullptr;
   std::function<void(std::size_t done, std::size_t total, const std::string& what)> progress;
+  std::function<Nanos()> clock;  // that the limit is measured on; empty: the computer's
 };
 
 struct ProbePoint {
@@ -31,10 +34,16 @@ struct ProbePoint {
 // short.
 std::vector<ProbePoint> probe_points(const ProbeOptions& options, const ProbeDevice& device);
 
+// Points of a quantity that its share of the time did not suffice for: the largest x.
+struct LeftOut {
+  std::string quantity;
+  std::size_t points = 0, of = 0;
+};
+
 struct ProbeResult {
   Measurements measurements;
   std::vector<std::string> unsupported;  // quantities that the device does not have
-  std::size_t out_of_time = 0;           // points left out when the limit was reached
+  std::vector<LeftOut> left_out;
 };
 
 // Throws Interrupted (gpu_validate/real_device.hpp), or as the device does.

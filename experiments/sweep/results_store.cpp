@@ -19,6 +19,7 @@
 #include "experiments/sweep/digest.hpp"
 #include "trace/byte_source.hpp"
 #include "trace/error.hpp"
+#include "trace/import/json_elements.hpp"
 
 namespace swaplab {
 namespace {
@@ -288,6 +289,8 @@ Results load_results(const std::string& path) {
     results.manifest_json = read_text(path + "/manifest.json");
     try {
       results.config_json = read_text(config);
+      if (const std::string fault = json_error(results.config_json, 0); !fault.empty())
+        throw Error(ErrorKind::input, config + ": " + fault);
       const Json j = Json::parse(results.config_json);
       results.config.name = j.at("name").get<std::string>();
       results.config.baseline = j.at("baseline").get<std::string>();
@@ -295,8 +298,11 @@ Results load_results(const std::string& path) {
       const std::string problem =
           parse_fraction(j.at("threshold").get<std::string>(), 0, kUnchanged, results.config.threshold_ppm);
       if (!problem.empty()) throw Error(ErrorKind::input, config + ": threshold: " + problem);
-    } catch (const nlohmann::json::exception& e) {
-      throw Error(ErrorKind::input, config + ": not readable: " + e.what());
+    } catch (const nlohmann::json::exception&) {
+      throw Error(
+          ErrorKind::input,
+          config +
+              ": expected the texts name, baseline, metric and threshold, as 'swaplab sweep' writes them");
     }
     // From the logs, which are the source of truth: an interrupted sweep can be looked at, too.
     std::map<std::size_t, RunRecord> by_index;

@@ -3,11 +3,43 @@
 #include <nlohmann/json.hpp>
 
 #include "trace/error.hpp"
+#include "trace/import/json_elements.hpp"
 
 namespace swaplab {
 namespace {
 using Json = nlohmann::ordered_json;
-}
+
+// Fields of a record; each throws Error(input) saying what was expected.
+struct Reader {
+  const std::string& where;
+
+  [[noreturn]] void fail(const std::string& message) const {
+    throw Error(ErrorKind::input, where + ": not a run record: " + message);
+  }
+  const Json& field(const Json& j, const std::string& key) const {
+    const auto found = j.find(key);
+    if (found == j.end()) fail("missing \"" + key + "\"");
+    return *found;
+  }
+  std::string text(const Json& j, const std::string& key) const {
+    const Json& value = field(j, key);
+    if (!value.is_string()) fail("\"" + key + "\": expected a text");
+    return value.get<std::string>();
+  }
+  std::int64_t integer(const Json& j, const std::string& key, std::int64_t least) const {
+    const Json& value = field(j, key);
+    if (!value.is_number_integer() || value.get<std::int64_t>() < least)
+      fail("\"" + key + "\": expected an integer from " + std::to_string(least));
+    return value.get<std::int64_t>();
+  }
+  const Json& object(const Json& j, const std::string& key) const {
+    const Json& value = field(j, key);
+    if (!value.is_object()) fail("\"" + key + "\": expected an object");
+    return value;
+  }
+};
+
+}  // namespace
 
 const std::string& RunRecord::factor(std::string_view name) const {
   static const std::string none;
@@ -41,29 +73,33 @@ std::string record_line(const RunRecord& record, bool with_wall_time) {
 }
 
 RunRecord parse_record(std::string_view line, const std::string& where) {
+  Json j;
   try {
-    const Json j = Json::parse(line);
-    if (j.at("schema").get<std::string>() != kResultSchema)
-      throw Error(ErrorKind::input, where + ": schema '" + j.at("schema").get<std::string>() +
-                                        "' is not supported; expected " + kResultSchema);
-    RunRecord record;
-    record.index = j.at("index").get<std::size_t>();
-    record.key = j.at("key").get<std::string>();
-    record.status = j.at("status").get<std::string>();
-    for (const auto& [name, value] : j.at("factors").items())
-      record.factors.emplace_back(name, value.get<std::string>());
-    record.policy = j.at("policy_resolved").get<std::string>();
-    if (j.contains("explanation")) record.explanation = j.at("explanation").get<std::string>();
-    for (const auto& [name, value] : j.at("metrics").items()) {
-      if (!value.is_number_integer())
-        throw Error(ErrorKind::input, where + ": metric '" + name + "' is not an integer");
-      record.metrics.emplace_back(name, value.get<std::int64_t>());
-    }
-    if (j.contains("wall_time_ns")) record.wall_time = Nanos{j.at("wall_time_ns").get<std::int64_t>()};
-    return record;
-  } catch (const nlohmann::json::exception& e) {
-    throw Error(ErrorKind::input, where + ": not a run record: " + e.what());
+    j = Json::parse(line);
+  } catch (const Json::parse_error&) {
+    throw Error(ErrorKind::input, where + ": not a run record: " + json_error(line, 0));
   }
+  const Reader in{where};
+  if (!j.is_object()) in.fail("expected an object of " + std::string(kResultSchema));
+  const std::string schema = in.text(j, "schema");
+  if (schema != kResultSchema)
+    throw Error(ErrorKind::input,
+                where + ": schema '" + schema + "' is not supported; expected " + kResultSchema);
+  RunRecord record;
+  record.index = static_cast<std::size_t>(in.integer(j, "index", 0));
+  record.key = in.text(j, "key");
+  record.status = in.text(j, "status");
+  for (const auto& [name, value] : in.object(j, "factors").items())
+    record.factors.emplace_back(name, in.text(j.at("factors"), name));
+  record.policy = in.text(j, "policy_resolved");
+  if (j.contains("explanation")) record.explanation = in.text(j, "explanation");
+  for (const auto& [name, value] : in.object(j, "metrics").items()) {
+    if (!value.is_number_integer())
+      throw Error(ErrorKind::input, where + ": metric '" + name + "' is not an integer");
+    record.metrics.emplace_back(name, value.get<std::int64_t>());
+  }
+  if (j.contains("wall_time_ns")) record.wall_time = Nanos{in.integer(j, "wall_time_ns", 0)};
+  return record;
 }
 
 }  // namespace swaplab

@@ -197,7 +197,9 @@ class Agreement {
         sum.name = s.name;
         sum.measured_share += static_cast<double>(s.measured.value) / time;
         sum.simulated_share += static_cast<double>(s.simulated.value) / time;
-        sum.mean_difference += std::fabs(static_cast<double>((s.simulated - s.measured).value)) / time;
+        const double difference = static_cast<double>((s.simulated - s.measured).value) / time;
+        sum.mean_difference += difference;
+        sum.mean_absolute_difference += std::fabs(difference);
       }
     }
     v_.runs = summarise_errors(runs);
@@ -206,7 +208,9 @@ class Agreement {
     for (const std::string& name : order) {
       StallSummary sum = stalls[name];
       const auto n = static_cast<double>(counts[name]);
-      for (double* value : {&sum.measured_share, &sum.simulated_share, &sum.mean_difference}) *value /= n;
+      for (double* value :
+           {&sum.measured_share, &sum.simulated_share, &sum.mean_difference, &sum.mean_absolute_difference})
+        *value /= n;
       v_.stalls.push_back(std::move(sum));
     }
   }

@@ -59,7 +59,8 @@ struct ValidationCell {
 struct StallSummary {
   std::string name;
   double measured_share = 0, simulated_share = 0;  // mean share of the measured iteration
-  double mean_difference = 0;                      // mean |difference| as a share of it
+  // Means of simulated - measured as a share of it: with its sign, and without.
+  double mean_difference = 0, mean_absolute_difference = 0;
 };
 
 struct Tolerances {

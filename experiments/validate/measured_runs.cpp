@@ -21,6 +21,7 @@ class Line {
   Line(const std::string& text, std::string where) : where_(std::move(where)) {
     run_.record = parse_record(text, where_);
     run_.where = where_;
+    require_possible_metrics(run_.record, where_);
     json_ = Json::parse(text);
   }
 
@@ -127,6 +128,16 @@ void require_results_file(const std::string& path) {
     throw Error(ErrorKind::input, path + ": not a regular file");
   constexpr std::uintmax_t kLargest = std::uintmax_t{1} << 31;
   if (std::filesystem::file_size(path, code) > kLargest) throw Error(ErrorKind::input, path + ": over 2 GiB");
+}
+
+void require_possible_metrics(const RunRecord& record, const std::string& where) {
+  for (const auto& [name, value] : record.metrics) {
+    // What a policy reports is its own affair; what was lost against another run can be a gain.
+    if (value >= 0 || name.starts_with("policy.") || name == "lost_ns") continue;
+    if (name.ends_with("_ns") || name.ends_with("_bytes"))
+      throw Error(ErrorKind::input, where + ": metric '" + name + "': expected an integer from 0, found " +
+                                        std::to_string(value));
+  }
 }
 
 std::vector<MeasuredRun> read_measured_runs(const std::string& path) {

@@ -29,8 +29,11 @@ struct MeasuredRun {
 // Throws Error(input) when the path is no regular file, or one too large to be results.
 void require_results_file(const std::string& path);
 
-// Throws Error(input) naming file and line: no run record, a line that is not marked "measured": true, or
-// one of the fields above of a wrong kind.
+// Throws Error(input) when a time or an amount of bytes is negative; `where` names the record.
+void require_possible_metrics(const RunRecord& record, const std::string& where);
+
+// Throws Error(input) naming file and line: no run record, a line that is not marked "measured": true, a
+// metric that cannot be, or one of the fields above of a wrong kind.
 std::vector<MeasuredRun> read_measured_runs(const std::string& path);
 
 }  // namespace swaplab

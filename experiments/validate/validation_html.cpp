@@ -222,12 +222,13 @@ std::string cells_html(const Validation& v) {
 std::string stalls_html(const Validation& v) {
   std::string out = section("stalls", "Stall classes");
   if (v.stalls.empty()) return out + "<p>The measured runs do not state them.</p></section>\n";
-  out += head({"class", "measured", "simulated", "mean difference"}, 1);
+  out += head({"class", "measured", "simulated", "mean difference", "mean of its absolute"}, 1);
   for (const StallSummary& s : v.stalls)
     out += "<tr>" + cell(s.name, true) + cell(percent(s.measured_share)) + cell(percent(s.simulated_share)) +
-           cell(percent(s.mean_difference)) + "</tr>\n";
+           cell(signed_percent(s.mean_difference)) + cell(percent(s.mean_absolute_difference)) + "</tr>\n";
   return out + kTableEnd +
-         "<p class=\"soft\">Shares of the measured iteration, mean over runs.</p></section>\n";
+         "<p class=\"soft\">Shares of the measured iteration, mean over runs; "
+         "differences are simulated less measured.</p></section>\n";
 }
 
 std::string points_html(const Validation& v) {

@@ -180,6 +180,9 @@ void Calibrator::list_unused() {
       result_.unused.push_back(
           {one.quantity, reason == reasons.end() ? "nothing measured to compare it with" : reason->second});
     }
+    for (const std::string& name : input.ignored)
+      if (seen.insert(name).second)
+        result_.unused.push_back({name, "no figure of the profile depends on it"});
   }
 }
 
@@ -206,9 +209,18 @@ void Calibrator::finish() {
 Calibration calibrate(const std::vector<Measurements>& inputs, const Machine& base,
                       const CalibrationOptions& options) {
   std::size_t series = 0;
-  for (const Measurements& input : inputs) series += input.series.size();
-  if (series == 0) throw Error(ErrorKind::input, "nothing was measured: no input holds a series");
-  return Calibrator(inputs, base, options).run();
+  std::vector<Measurements> left;
+  std::vector<ExcludedSamples> excluded;
+  for (const Measurements& input : inputs) {
+    left.push_back(plausible(input, excluded));
+    series += left.back().series.size();
+  }
+  if (series == 0)
+    throw Error(ErrorKind::input, excluded.empty() ? "nothing was measured: no input holds a series"
+                                                   : "no plausible time was measured: " + excluded[0].text());
+  Calibration result = Calibrator(left, base, options).run();
+  result.excluded = std::move(excluded);
+  return result;
 }
 
 }  // namespace swaplab

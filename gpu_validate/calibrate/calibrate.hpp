@@ -7,6 +7,7 @@
 
 #include "gpu_validate/calibrate/curve_fit.hpp"
 #include "gpu_validate/calibrate/measurements.hpp"
+#include "gpu_validate/calibrate/plausible.hpp"
 #include "sim/machine.hpp"
 
 namespace swaplab {
@@ -57,15 +58,16 @@ struct Calibration {
   Machine machine;
   std::vector<FittedFigure> figures;
   std::vector<FittedCurve> curves;
-  std::vector<Residual> residuals;     // in the order of the figures; curves first
-  std::vector<FigureSource> kept;      // figures that no measurement says anything about
-  std::vector<UnusedQuantity> unused;  // measured, but nothing in the profile depends on it
-  std::vector<std::string> notes;      // what was clipped or carried over
+  std::vector<Residual> residuals;        // in the order of the figures; curves first
+  std::vector<FigureSource> kept;         // figures that no measurement says anything about
+  std::vector<UnusedQuantity> unused;     // measured, but nothing in the profile depends on it
+  std::vector<ExcludedSamples> excluded;  // samples that cannot be, which no figure was fitted to
+  std::vector<std::string> notes;         // what was clipped or carried over
 };
 
 // Where several inputs have a quantity, measurement files win over published tables, then the first given.
 // Quantities that are missing leave the base's figure as it is. The result reads back as a machine file.
-// Throws Error(input).
+// Throws Error(input), also when no plausible sample is left.
 Calibration calibrate(const std::vector<Measurements>& inputs, const Machine& base,
                       const CalibrationOptions& options);
 

@@ -1,6 +1,7 @@
 #include "gpu_validate/calibrate/measurements.hpp"
 
 #include <algorithm>
+#include <charconv>
 #include <nlohmann/json.hpp>
 #include <set>
 #include <utility>
@@ -94,12 +95,40 @@ bool is_date(std::string_view text) {
   return month >= 1 && month <= 12 && day >= 1 && day <= 31;
 }
 
+std::size_t line_at(std::string_view text, std::size_t at) {
+  return 1 + static_cast<std::size_t>(
+                 std::count(text.begin(), text.begin() + static_cast<std::ptrdiff_t>(at), '\n'));
+}
+
+// The line on which each element of the root object's list "series" begins. `text` is valid JSON.
+std::vector<std::size_t> series_lines(std::string_view text) {
+  std::vector<std::size_t> lines;
+  std::size_t line = 1, depth = 0;
+  std::string_view key;  // latest text in the root object
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    const char c = text[i];
+    if (c == '\n') ++line;
+    if (c == '"') {
+      const std::size_t from = ++i;
+      while (text[i] != '"') i += text[i] == '\\' ? 2u : 1u;
+      if (depth == 1) key = text.substr(from, i - from);
+    } else if (c == '{' || c == '[') {
+      if (c == '{' && depth == 2 && key == "series") lines.push_back(line);
+      ++depth;
+    } else if (c == '}' || c == ']') {
+      --depth;
+    }
+  }
+  return lines;
+}
+
 class Reader {
  public:
   explicit Reader(std::string file) : file_(std::move(file)) {}
 
   Measurements read(std::string_view text) {
     const Json root = parsed(text);
+    lines_ = series_lines(text);
     object(root, "", {"format", "version", "device", "series"});
     if (this->text(root, "", "format") != kFormat)
       fail("/format", "expected \"" + std::string(kFormat) + "\"");
@@ -113,6 +142,7 @@ class Reader {
     for (std::size_t i = 0; i < list.size(); ++i) {
       const std::string at = "/series/" + std::to_string(i);
       MeasuredSeries one = series(list[i], at);
+      one.line = lines_.at(i);
       if (!seen.emplace(one.quantity, one.x).second)
         fail(at, one.quantity + " at x = " + std::to_string(one.x) + " was given before");
       m.series.push_back(std::move(one));
@@ -121,7 +151,16 @@ class Reader {
   }
 
   [[noreturn]] void fail(const std::string& pointer, const std::string& message) const {
-    throw Error(ErrorKind::input, file_ + ": " + (pointer.empty() ? "/" : pointer) + ": " + message);
+    constexpr std::string_view list = "/series/";
+    std::string line;
+    std::size_t number = 0;
+    if (pointer.starts_with(list) &&
+        std::from_chars(pointer.data() + list.size(), pointer.data() + pointer.size(), number).ec ==
+            std::errc{} &&
+        number < lines_.size())
+      line = std::to_string(lines_[number]) + ":";
+    throw Error(ErrorKind::input,
+                file_ + ":" + line + " " + (pointer.empty() ? "/" : pointer) + ": " + message);
   }
 
  private:
@@ -139,9 +178,21 @@ class Reader {
     try {
       return Json::parse(text.begin(), text.end(), watch);
     } catch (const Json::parse_error& error) {
-      throw Error(ErrorKind::input, file_ + ": byte " + std::to_string(error.byte) +
-                                        ": not JSON; expected a " + std::string(kFormat) + " file");
+      // The parser's byte is the last one that it looked at, from 1.
+      const std::size_t at = std::min<std::size_t>(std::max<std::size_t>(error.byte, 1) - 1, text.size());
+      const std::string_view rest = text.substr(at);
+      const std::string found(rest.substr(0, std::min<std::size_t>(rest.find_first_of(",]} \t\r\n", 1), 20)));
+      throw Error(ErrorKind::input, file_ + ":" + std::to_string(line_at(text, at)) + ": byte " +
+                                        std::to_string(at + 1) + ": expected JSON of a " +
+                                        std::string(kFormat) + " file, found " +
+                                        (rest.empty() ? "the end" : "'" + found + "'"));
     }
+  }
+
+  // The value as it stands in the file, cut short.
+  static std::string found(const Json& value) {
+    const std::string text = value.dump(-1, ' ', false, Json::error_handler_t::replace);
+    return ", found " + (text.size() <= 40 ? text : text.substr(0, 40) + "...");
   }
 
   void object(const Json& j, const std::string& at, const std::vector<std::string>& keys) const {
@@ -156,7 +207,7 @@ class Reader {
   std::string text(const Json& j, const std::string& at, const char* key) const {
     const Json& value = j.at(key);
     if (!value.is_string() || value.get_ref<const std::string&>().empty())
-      fail(at + "/" + key, "expected a text that is not empty");
+      fail(at + "/" + key, "expected a text that is not empty" + found(value));
     return value.get<std::string>();
   }
 
@@ -164,7 +215,7 @@ class Reader {
     const bool fits = value.is_number_unsigned() ? value.get<std::uint64_t>() <= std::uint64_t{kLongest}
                                                  : value.is_number_integer();
     if (!fits || value.get<std::int64_t>() < least)
-      fail(at, "expected an integer from " + std::to_string(least) + " to 2^61");
+      fail(at, "expected an integer from " + std::to_string(least) + " to 2^61" + found(value));
     return value.get<std::int64_t>();
   }
   std::int64_t integer(const Json& j, const std::string& at, const char* key, std::int64_t least) const {
@@ -199,7 +250,7 @@ class Reader {
     if (one.unit == XUnit::call && one.x != 1) fail(at + "/x", "expected 1, since x_unit is \"call\"");
     const Json& samples = j.at("samples_ns");
     if (!samples.is_array() || samples.empty())
-      fail(at + "/samples_ns", "expected a list of at least one time");
+      fail(at + "/samples_ns", "expected a list of at least one time" + found(samples));
     one.samples.reserve(samples.size());
     for (std::size_t i = 0; i < samples.size(); ++i)
       one.samples.push_back(Nanos{integer(samples[i], at + "/samples_ns/" + std::to_string(i), 0)});
@@ -217,6 +268,7 @@ class Reader {
   }
 
   std::string file_;
+  std::vector<std::size_t> lines_;  // of the series
 };
 
 }  // namespace

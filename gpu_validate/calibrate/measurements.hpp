@@ -43,6 +43,7 @@ struct MeasuredSeries {
   std::int64_t x = 0;
   XUnit unit = XUnit::call;
   std::vector<Nanos> samples;  // in the order measured; at least one
+  std::size_t line = 0;        // of the file that it was read from; 0: of none
 };
 
 struct MeasuredDevice {
@@ -57,6 +58,7 @@ struct Measurements {
   std::vector<MeasuredSeries> series;
   // Made from a published table, not from a measurement file: what was published, in words.
   std::string published;
+  std::vector<std::string> ignored;  // what the table holds beside the series, by its name there
 
   // Series of one quantity by increasing x.
   std::vector<const MeasuredSeries*> of(std::string_view quantity) const;
@@ -64,7 +66,7 @@ struct Measurements {
 
 // Strict: an unknown or missing key, a wrong type, an unknown quantity (with "did you mean"), a unit that
 // the quantity does not have, a negative time, no samples, a size given twice: one Error(input) naming
-// file and JSON pointer, and for text that is no JSON the byte.
+// file, line and JSON pointer, what was expected and what was found; for text that is no JSON line and byte.
 Measurements parse_measurements(std::string_view text, const std::string& file);
 // A file, also .gz or .zst.
 Measurements read_measurements(const std::string& path);

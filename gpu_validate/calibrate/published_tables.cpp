@@ -1,172 +1,37 @@
 #include "gpu_validate/calibrate/published_tables.hpp"
 
 #include <algorithm>
-#include <charconv>
 #include <cmath>
 #include <optional>
-#include <sstream>
 #include <vector>
 
+#include "gpu_validate/calibrate/nvbandwidth.hpp"
+#include "gpu_validate/calibrate/table_builder.hpp"
 #include "trace/error.hpp"
 
 namespace swaplab {
 namespace {
 
-constexpr std::int64_t kNvbandwidthBuffer = std::int64_t{512} << 20;
-constexpr double kFastest = 1e6;  // GB/s; anything above is no bandwidth
-
-std::vector<std::string> lines_of(std::string_view text) {
-  std::vector<std::string> lines;
-  std::istringstream in{std::string(text)};
-  for (std::string line; std::getline(in, line);) {
-    if (!line.empty() && line.back() == '\r') line.pop_back();
-    lines.push_back(std::move(line));
-  }
-  return lines;
-}
-
-std::string trimmed(std::string_view text) {
-  const std::size_t from = text.find_first_not_of(" \t*");
-  if (from == std::string_view::npos) return "";
-  return std::string(text.substr(from, text.find_last_not_of(" \t*") - from + 1));
-}
-
-std::vector<std::string> split(std::string_view line, char separator) {
-  std::vector<std::string> cells;
-  std::size_t from = 0;
-  while (from <= line.size()) {
-    const std::size_t to = std::min(line.find(separator, from), line.size());
-    cells.push_back(trimmed(line.substr(from, to - from)));
-    from = to + 1;
-  }
-  return cells;
-}
-
-std::vector<std::string> words_of(const std::string& line) {
-  std::istringstream in(line);
-  std::vector<std::string> words;
-  for (std::string word; in >> word;) words.push_back(word);
-  return words;
-}
-
-std::optional<double> number(std::string_view text) {
-  double value = 0;
-  const char* end = text.data() + text.size();
-  const auto [stop, error] = std::from_chars(text.data(), end, value);
-  if (error != std::errc() || stop != end || !std::isfinite(value)) return std::nullopt;
-  return value;
-}
-
-std::string base_name(const std::string& path) {
-  return path.substr(path.find_last_of('/') + 1);
-}
-
-class Tables {
+class Tables : TableBuilder {
  public:
-  Tables(std::string_view text, std::string file) : file_(std::move(file)), lines_(lines_of(text)) {
-    measurements_.file = file_;
-  }
+  Tables(std::string_view text, std::string file) : TableBuilder(std::move(file)), lines_(lines_of(text)) {}
 
   Measurements read() {
     for (std::size_t i = 0; i < lines_.size(); ++i) {
       const std::string& line = lines_[i];
-      if (line.starts_with("Running ") && line.ends_with(".")) return nvbandwidth();
+      if (!nvbandwidth_test(line).empty()) return nvbandwidth_text(lines_, file());
       if (line.starts_with("bandwidthTest-")) return bandwidth_test_csv();
       if (line.find("Transfer Size (Bytes)") != std::string::npos) return bandwidth_test_text();
       if (line.starts_with("size(B),") && line.find("busbw(GB/s)") != std::string::npos) return all_reduce(i);
       if (is_markdown_head(line)) return markdown(i);
     }
     throw Error(ErrorKind::input,
-                file_ +
+                file() +
                     ": neither a measurement file nor a published table that is known (nvbandwidth, "
                     "bandwidthTest, a Markdown table of Size, H2D and D2H, or an all-reduce CSV)");
   }
 
  private:
-  [[noreturn]] void fail(std::size_t line, const std::string& message) const {
-    throw Error(ErrorKind::input, file_ + ":" + std::to_string(line + 1) + ": " + message);
-  }
-
-  double require(std::size_t line, const std::string& text, const char* what) const {
-    const std::optional<double> value = number(text);
-    if (!value || *value <= 0 || *value > 1e15)
-      fail(line, "'" + text + "' is not " + std::string(what) + " above 0");
-    return *value;
-  }
-
-  void add(const std::string& quantity, std::int64_t bytes, Nanos time) {
-    for (MeasuredSeries& one : measurements_.series) {
-      if (one.quantity != quantity || one.x != bytes) continue;
-      one.samples.push_back(time);
-      return;
-    }
-    measurements_.series.push_back({quantity, bytes, XUnit::bytes, {time}});
-  }
-  void add_rate(std::size_t line, const std::string& quantity, std::int64_t bytes, double gigabytes_per_s) {
-    if (gigabytes_per_s <= 0 || gigabytes_per_s > kFastest)
-      fail(line, "a bandwidth must lie between 0 and " + std::to_string(std::llround(kFastest)) + " GB/s");
-    add(quantity, bytes,
-        Nanos{std::max<std::int64_t>(1, std::llround(static_cast<double>(bytes) / gigabytes_per_s))});
-  }
-
-  Measurements finish(std::size_t line, const std::string& what) {
-    if (measurements_.series.empty()) fail(line, "this table holds no figure that can be used");
-    measurements_.device.name = what;
-    measurements_.published = what + ", published in " + base_name(file_);
-    return std::move(measurements_);
-  }
-
-  // Quantity of one nvbandwidth test; "" for those that say nothing about a profile (SM copies, latency).
-  static std::string nvbandwidth_quantity(std::string_view test) {
-    if (test == "host_to_device_memcpy_ce") return "copy_h2d_pinned";
-    if (test == "device_to_host_memcpy_ce") return "copy_d2h_pinned";
-    if (test == "host_to_device_bidirectional_memcpy_ce") return "copy_h2d_duplex";
-    if (test == "device_to_host_bidirectional_memcpy_ce") return "copy_d2h_duplex";
-    if (test == "device_to_device_memcpy_write_ce") return "copy_p2p";
-    if (test == "device_local_copy") return "copy_d2d";
-    return "";
-  }
-
-  Measurements nvbandwidth() {
-    std::string quantity;
-    std::vector<std::size_t> columns;
-    for (std::size_t i = 0; i < lines_.size(); ++i) {
-      const std::string& line = lines_[i];
-      if (line.starts_with("Running ") && line.ends_with(".")) {
-        quantity = nvbandwidth_quantity(std::string_view(line).substr(8, line.size() - 9));
-        columns.clear();
-        continue;
-      }
-      const std::vector<std::string> words = words_of(line);
-      if (quantity.empty() || words.empty() || !number(words[0])) continue;
-      if (columns.empty()) {  // head row: device numbers
-        for (const std::string& word : words) columns.push_back(device_number(i, word));
-        continue;
-      }
-      if (words.size() != columns.size() + 1)
-        fail(i, "expected a row number and " + std::to_string(columns.size()) + " bandwidths");
-      const std::size_t row = device_number(i, words[0]);
-      for (std::size_t c = 0; c < columns.size(); ++c) {
-        const std::optional<double> rate = number(words[c + 1]);
-        if (words[c + 1] == "N/A" || (rate && *rate == 0)) continue;  // a device to itself
-        if (!rate) fail(i, "'" + words[c + 1] + "' is not a bandwidth");
-        // GPU(row) <- GPU(column)
-        const std::string name = quantity == "copy_p2p"
-                                     ? "copy_p2p_" + std::to_string(columns[c]) + "_" + std::to_string(row)
-                                     : quantity;
-        add_rate(i, name, kNvbandwidthBuffer, *rate);
-      }
-    }
-    return finish(0, "nvbandwidth output (512 MiB copies)");
-  }
-
-  std::size_t device_number(std::size_t line, const std::string& word) const {
-    const std::optional<double> value = number(word);
-    if (!value || *value < 0 || *value > 999 || *value != std::floor(*value))
-      fail(line, "'" + word + "' is not the number of a device");
-    return static_cast<std::size_t>(*value);
-  }
-
   // bandwidthTest-H2D-Pinned, Bandwidth = 0.4 GB/s, Time = 0.00000 s, Size = 1000 bytes, NumDevsUsed = 1
   Measurements bandwidth_test_csv() {
     for (std::size_t i = 0; i < lines_.size(); ++i) {
@@ -295,14 +160,13 @@ class Tables {
         quantity = "allreduce_" + std::to_string(std::llround(devices));
       }
       for (const std::size_t c : times)
-        add(quantity, static_cast<std::int64_t>(bytes), Nanos{std::llround(require(i, cells[c], "a time"))});
+        add(i, quantity, static_cast<std::int64_t>(bytes),
+            Nanos{std::llround(require(i, cells[c], "a time"))});
     }
     return finish(head, "all-reduce table");
   }
 
-  std::string file_;
   std::vector<std::string> lines_;
-  Measurements measurements_;
 };
 
 }  // namespace
@@ -314,7 +178,8 @@ Measurements parse_published_table(std::string_view text, const std::string& fil
 Measurements read_calibration_data(const std::string& path) {
   const std::string text = read_input_text(path);
   const std::size_t first = text.find_first_not_of(" \t\r\n");
-  if (first != std::string::npos && text[first] == '{') return parse_measurements(text, path);
+  if (first != std::string::npos && text[first] == '{')
+    return is_nvbandwidth_json(text) ? nvbandwidth_json(text, path) : parse_measurements(text, path);
   return parse_published_table(text, path);
 }
 

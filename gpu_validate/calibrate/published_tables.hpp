@@ -1,6 +1,6 @@
 // Published bandwidth tables as calibration data, recognised by their content:
 //
-// - nvbandwidth's text output (matrices in GB/s; copies of 512 MiB, its default buffer),
+// - nvbandwidth's output, text or JSON (matrices in GB/s; copies of 512 MiB, its default buffer),
 // - bandwidthTest of the CUDA samples, as text or with --csv,
 // - a Markdown table of GB/s whose head row is "Size" and whose rows are "H2D" and "D2H" (pinned),
 // - an all-reduce table of NCCL tests (CSV with size(B), time(ns), busbw(GB/s)), as vTrain ships.

@@ -74,8 +74,13 @@ void print_table(const ProbeResult& result) {
     for (const std::string& name : result.unsupported) names += (names.empty() ? "" : ", ") + name;
     std::printf("\nnot on this device: %s\n", names.c_str());
   }
-  if (result.out_of_time > 0)
-    std::printf("\n%zu of the points were left out: the time limit was reached\n", result.out_of_time);
+  if (!result.left_out.empty()) {
+    std::string names;
+    for (const LeftOut& one : result.left_out)
+      names += (names.empty() ? "" : ", ") + one.quantity + " (" + std::to_string(one.points) + " of " +
+               std::to_string(one.of) + " sizes)";
+    std::printf("\nlargest sizes left out for lack of time (--limit-seconds): %s\n", names.c_str());
+  }
 }
 
 }  // namespace

@@ -225,5 +225,58 @@ TEST_CASE("degenerate measurements: one size, times that fall, factors above one
   CHECK_THROWS_AS(with({}), Error);
 }
 
+TEST_CASE("samples that cannot be are excluded, counted and placed; a series of them is not used") {
+  const Machine base = load_machine("h100-pcie5");
+  constexpr std::int64_t kOneGiB = std::int64_t{1} << 30;
+  Measurements m = measure({}, NoiseModel{}, 7);
+  const Calibration clean = calibrate({m}, base, {});
+  CHECK(clean.excluded.empty());
+  for (MeasuredSeries& one : m.series) {
+    one.line = 40;
+    if (one.quantity == "copy_h2d_pinned" && one.x == kOneGiB) {
+      one.samples.push_back(Nanos{0});
+      one.samples.push_back(Nanos{107'374});  // a nanosecond less than 10 TB/s
+      one.samples.push_back(Nanos{107'375});  // allowed, though wild
+    }
+    if (one.quantity == "launch_latency") one.samples.assign(20, Nanos{0});
+    if (one.quantity == "host_synchronize") one.samples[3] = Nanos{3'600'000'000'001};
+    if (one.quantity == "gemm_bf16") one.samples.assign(5, Nanos{1});
+  }
+  const Calibration c = calibrate({m}, base, {});
+  std::vector<std::string> lines;
+  for (const ExcludedSamples& e : c.excluded) {
+    if (e.quantity != "gemm_bf16") lines.push_back(e.text());
+  }
+  CHECK(lines ==
+        std::vector<std::string>{
+            "known.json:40: copy_h2d_pinned at 1073741824 bytes: 2 of 23 samples excluded: expected at "
+            "least 107375 ns (10000 GB/s), found 0 ns",
+            "known.json:40: launch_latency: 20 of 20 samples impossible, the series is excluded: "
+            "expected at least 1 ns, found 0 ns",
+            "known.json:40: host_synchronize: 1 of 20 samples excluded: expected at most an hour, found "
+            "3600000000001 ns"});
+  CHECK(figure_of(c, "host.launch_latency") == nullptr);
+  CHECK(c.machine.host.launch_latency == base.host.launch_latency);
+  CHECK(c.machine.efficiency[0].compute == base.efficiency[0].compute);
+  CHECK(c.machine.flop_rates.bf16 == base.flop_rates.bf16);
+  // A few impossible samples change nothing beside the others.
+  const auto before = static_cast<double>(clean.machine.link(Direction::host_to_device).bytes_per_second());
+  CHECK(static_cast<double>(c.machine.link(Direction::host_to_device).bytes_per_second()) ==
+        doctest::Approx(before).epsilon(0.002));
+  Measurements bad;
+  bad.file = "zero.json";
+  bad.device = m.device;
+  bad.series = {{"copy_h2d_pinned", kOneGiB, XUnit::bytes, {Nanos{0}, Nanos{0}}, 4}};
+  std::string error;
+  try {
+    calibrate({bad}, base, {});
+  } catch (const Error& e) {
+    error = e.what();
+  }
+  CHECK(error ==
+        "no plausible time was measured: zero.json:4: copy_h2d_pinned at 1073741824 bytes: 2 of 2 samples "
+        "impossible, the series is excluded: expected at least 107375 ns (10000 GB/s), found 0 ns");
+}
+
 }  // namespace
 }  // namespace swaplab

@@ -50,23 +50,23 @@ TEST_CASE("what a measurement file does wrong is said with its place") {
   const std::string good = R"({"quantity":"pin","x":4096,"x_unit":"bytes","samples_ns":[3000]})";
   CHECK(error_of(file_with(good)) == "read without an error");
   CHECK(error_of(file_with(R"({"quantity":"copy_h2d_pined","x":1,"x_unit":"bytes","samples_ns":[3]})")) ==
-        "m.json: /series/0/quantity: no quantity is called 'copy_h2d_pined' (did you mean "
+        "m.json:1: /series/0/quantity: no quantity is called 'copy_h2d_pined' (did you mean "
         "'copy_h2d_pinned'?)");
   CHECK(error_of(file_with(R"({"quantity":"pin","x":1,"x_unit":"flop","samples_ns":[3]})")) ==
-        R"(m.json: /series/0/x_unit: "flop" is not a unit of pin; expected "bytes")");
-  CHECK(error_of(file_with(good + "," + good)) == "m.json: /series/1: pin at x = 4096 was given before");
+        R"(m.json:1: /series/0/x_unit: "flop" is not a unit of pin; expected "bytes")");
+  CHECK(error_of(file_with(good + "," + good)) == "m.json:1: /series/1: pin at x = 4096 was given before");
   CHECK(error_of(file_with(R"({"quantity":"pin","x":4096,"x_unit":"bytes","samples_ns":[3,-1]})")) ==
-        "m.json: /series/0/samples_ns/1: expected an integer from 0 to 2^61");
+        "m.json:1: /series/0/samples_ns/1: expected an integer from 0 to 2^61, found -1");
   CHECK(error_of(file_with(R"({"quantity":"pin","x":4096,"x_unit":"bytes","samples_ns":[2.5]})")) ==
-        "m.json: /series/0/samples_ns/0: expected an integer from 0 to 2^61");
+        "m.json:1: /series/0/samples_ns/0: expected an integer from 0 to 2^61, found 2.5");
   CHECK(error_of(file_with(R"({"quantity":"pin","x":4096,"x_unit":"bytes","samples_ns":[]})")) ==
-        "m.json: /series/0/samples_ns: expected a list of at least one time");
+        "m.json:1: /series/0/samples_ns: expected a list of at least one time, found []");
   CHECK(error_of(file_with(R"({"quantity":"pin","x":0,"x_unit":"bytes","samples_ns":[1]})")) ==
-        "m.json: /series/0/x: expected an integer from 1 to 2^61");
+        "m.json:1: /series/0/x: expected an integer from 1 to 2^61, found 0");
   CHECK(error_of(file_with(R"({"quantity":"host_launch","x":7,"x_unit":"call","samples_ns":[1]})")) ==
-        R"(m.json: /series/0/x: expected 1, since x_unit is "call")");
+        R"(m.json:1: /series/0/x: expected 1, since x_unit is "call")");
   CHECK(error_of(file_with(R"({"quantity":"pin","x":1,"x_unit":"bytes","sample_ns":[1]})")) ==
-        "m.json: /series/0/sample_ns: unknown key (did you mean 'samples_ns'?)");
+        "m.json:1: /series/0/sample_ns: unknown key (did you mean 'samples_ns'?)");
   CHECK(error_of(file_with(R"({"quantity":"pin","x":1,"x":2,"x_unit":"bytes","samples_ns":[1]})")) ==
         "m.json: the key \"x\" is given twice");
   CHECK(error_of(file_with(
@@ -75,7 +75,13 @@ TEST_CASE("what a measurement file does wrong is said with its place") {
   CHECK(
       error_of(file_with(good, R"("device":{"name":"a","driver":"b","runtime":"c","date":"2026-01-01"})")) ==
       "m.json: /device: missing key \"kind\"");
-  CHECK(error_of("[1, 2") == "m.json: byte 6: not JSON; expected a swaplab-measurements file");
+  CHECK(error_of("[1, 2") == "m.json:1: byte 6: expected JSON of a swaplab-measurements file, found the end");
+  CHECK(error_of(
+            file_with(good + ",\n" + R"({"quantity":"pin","x":1,"x_unit":"bytes","samples_ns":[1,NaN]})")) ==
+        "m.json:2: byte 281: expected JSON of a swaplab-measurements file, found 'NaN'");
+  CHECK(error_of(
+            file_with(good + ",\n" + R"({"quantity":"pin","x":1,"x_unit":"bytes","samples_ns":[1,null]})")) ==
+        "m.json:2: /series/1/samples_ns/1: expected an integer from 0 to 2^61, found null");
   CHECK(error_of("[]") == "m.json: /: expected an object");
   CHECK(error_of(R"({"format":"x","version":1,"device":{},"series":[]})") ==
         "m.json: /format: expected \"swaplab-measurements\"");

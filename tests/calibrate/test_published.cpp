@@ -1,6 +1,7 @@
 #include <doctest/doctest.h>
 
 #include <cmath>
+#include <filesystem>
 #include <numeric>
 #include <string>
 
@@ -8,6 +9,7 @@
 #include "gpu_validate/calibrate/published_tables.hpp"
 #include "sim/machine_io.hpp"
 #include "tests/support/shared.hpp"
+#include "trace/byte_source.hpp"
 #include "trace/error.hpp"
 
 namespace swaplab {
@@ -127,12 +129,122 @@ TEST_CASE("bandwidthTest's outputs are read, text and CSV") {
   CHECK(text.of("copy_d2h_pageable")[0]->samples[0] == Nanos{163'934});
 }
 
+// As nvbandwidth 0.8 prints it on two devices; the figures are made up.
+constexpr const char* kNvbandwidth = R"(nvbandwidth Version: v0.8
+CUDA Runtime Version: 12080
+Device 0: A device (00000000:1b:00)
+
+Running host_to_device_memcpy_ce.
+memcpy CE CPU(row) -> GPU(column) bandwidth (GB/s)
+           0         1
+ 0     50.00     50.20
+
+SUM host_to_device_memcpy_ce 100.20
+
+Running device_to_host_memcpy_ce.
+memcpy CE CPU(row) <- GPU(column) bandwidth (GB/s)
+           0         1
+ 0     40.00     40.20
+
+SUM device_to_host_memcpy_ce 80.20
+
+Running host_to_device_bidirectional_memcpy_ce.
+memcpy CE CPU(row) <-> GPU(column) bandwidth (GB/s)
+           0         1
+ 0     30.06     30.06
+
+Running device_to_host_bidirectional_memcpy_ce.
+memcpy CE CPU(row) <-> GPU(column) bandwidth (GB/s)
+           0         1
+ 0     32.08     32.08
+
+Waived:
+Running device_to_device_memcpy_write_ce.
+memcpy CE GPU(row) <- GPU(column) bandwidth (GB/s)
+           0         1
+ 0       N/A    371.45
+ 1    371.40       N/A
+
+Running all_to_host_memcpy_ce.
+memcpy CE CPU(row) <- GPU(column) bandwidth (GB/s)
+           0         1
+ 0     12.00     12.00
+
+Running host_device_latency_sm.
+memory latency SM CPU(row) <-> GPU(column) (ns)
+           0         1
+ 0    772.58    771.19
+
+Running device_local_copy.
+memcpy local GPU(column) bandwidth (GB/s)
+           0         1
+ 0   1393.25   1391.12
+)";
+
+// The same as nvbandwidth -j writes it.
+constexpr const char* kNvbandwidthJson = R"json({
+  "nvbandwidth" : {
+    "CUDA Runtime Version" : 12080,
+    "testcases" : [
+      {"bandwidth_description" : "memcpy CE CPU(row) -> GPU(column) bandwidth (GB/s)",
+                     "bandwidth_matrix" : [[ "50.00", "50.20" ]],
+                     "name" : "host_to_device_memcpy_ce",
+                     "status" : "Passed"
+},
+      {"bandwidth_matrix" : [ [ "40.00", "40.20" ] ], "name" : "device_to_host_memcpy_ce"},
+      {"bandwidth_matrix" : [ [ "30.06", "30.06" ] ], "name" : "host_to_device_bidirectional_memcpy_ce"},
+      {"bandwidth_matrix" : [ [ "32.08", "32.08" ] ], "name" : "device_to_host_bidirectional_memcpy_ce"},
+      {"bandwidth_matrix" : [ [ "N/A", "371.45" ], [ "371.40", "N/A" ] ], "name" : "device_to_device_memcpy_write_ce"},
+      {"name" : "device_to_device_memcpy_read_ce", "status" : "Waived"},
+      {"bandwidth_matrix" : [ [ "12.00", "12.00" ] ], "name" : "all_to_host_memcpy_ce"},
+      {"bandwidth_matrix" : [ [ "772.58", "771.19" ] ], "name" : "host_device_latency_sm"},
+      {"bandwidth_matrix" : [ [ 1393.25, 1391.12 ] ], "name" : "device_local_copy"}
+    ]
+}
+})json";
+
+TEST_CASE("nvbandwidth's four host matrices become both links and both interferences, from text and JSON") {
+  const auto path = std::filesystem::temp_directory_path() / "swaplab-test-nvbandwidth.json";
+  write_file_atomically(path.string(), kNvbandwidthJson);
+  const Measurements json = read_calibration_data(path.string());
+  std::filesystem::remove(path);
+  const Measurements text = parse_published_table(kNvbandwidth, "nv.txt");
+  REQUIRE(text.series.size() == 7);
+  REQUIRE(json.series.size() == text.series.size());
+  for (std::size_t i = 0; i < text.series.size(); ++i) {
+    CHECK(json.series[i].quantity == text.series[i].quantity);
+    CHECK(json.series[i].samples == text.series[i].samples);
+  }
+  CHECK(text.of("copy_p2p_1_0")[0]->samples[0] == Nanos{1'445'338});  // GPU 0 <- GPU 1, row 0
+  CHECK(text.ignored == std::vector<std::string>{"all_to_host_memcpy_ce", "host_device_latency_sm"});
+  CHECK(json.ignored == text.ignored);
+  CHECK(text.of("copy_d2h_pinned")[0]->line == 15);
+  const Calibration c = calibrate({text}, load_machine("h100-pcie5"), {});
+  const Machine& m = c.machine;
+  const auto rate = [&](Direction d) { return static_cast<double>(m.link(d).bytes_per_second()); };
+  CHECK(rate(Direction::host_to_device) == doctest::Approx(50.1e9).epsilon(1e-3));
+  CHECK(rate(Direction::device_to_host) == doctest::Approx(40.1e9).epsilon(1e-3));
+  CHECK(static_cast<double>(m.interference.h2d_during_d2h) == doctest::Approx(600'000).epsilon(1e-3));
+  CHECK(static_cast<double>(m.interference.d2h_during_h2d) == doctest::Approx(800'000).epsilon(1e-3));
+  std::size_t unused = 0;
+  for (const UnusedQuantity& u : c.unused) unused += u.quantity == "all_to_host_memcpy_ce" ? 1u : 0u;
+  CHECK(unused == 1);
+}
+
 TEST_CASE("tables that are damaged or unknown are refused with their place") {
   CHECK(error_of("hello\n").starts_with("t.txt: neither a measurement file nor a published table"));
   CHECK(error_of("Running host_to_device_memcpy_ce.\n  0 1\n0 26.0\n") ==
         "t.txt:3: expected a row number and 2 bandwidths");
   CHECK(error_of("Running host_to_device_memcpy_ce.\n  0 1\n0 26.0 x\n") ==
         "t.txt:3: 'x' is not a bandwidth");
+  CHECK(error_of("Running host_to_device_memcpy_ce.\n  0 1\n0 26.0 0.00\n") ==
+        "t.txt:3: a bandwidth must lie above 0 and not above 10000 GB/s, found 0");
+  CHECK(error_of("Running host_to_device_memcpy_ce.\n  0 1\n0 26.0 -5\n") ==
+        "t.txt:3: a bandwidth must lie above 0 and not above 10000 GB/s, found -5");
+  CHECK(error_of("Running host_to_device_memcpy_ce.\n  0 1\n0 26.0 10001\n") ==
+        "t.txt:3: a bandwidth must lie above 0 and not above 10000 GB/s, found 10001");
+  CHECK(error_of("Running host_to_device_memcpy_ce.\n  0 1\n0 26.0 nan\n") ==
+        "t.txt:3: 'nan' is not a bandwidth");
   CHECK(error_of("Running host_to_device_memcpy_sm.\n  0\n0 26.0\n") ==
         "t.txt:1: this table holds no figure that can be used");
   CHECK(error_of("| Size | 1 KB | 4 QB |\n|---|---|---|\n| H2D | 0.4 | 1.4 |\n") ==

@@ -120,6 +120,8 @@ TEST_CASE("the median repeat counts; errors, peaks and stalls are those of the p
   REQUIRE(v.stalls.size() == 1);
   CHECK(v.stalls[0].measured_share == doctest::Approx(0.2));
   CHECK(v.stalls[0].simulated_share == doctest::Approx(0.11));
+  CHECK(v.stalls[0].mean_difference == doctest::Approx(-0.09));
+  CHECK(v.stalls[0].mean_absolute_difference == doctest::Approx(0.09));
   CHECK_FALSE(v.held());
   CHECK_FALSE(v.checks[0].held);
   CHECK_FALSE(v.checks[1].held);
@@ -311,7 +313,16 @@ TEST_CASE("wrong usage and wrong files are said with their place") {
                                   ":1: is a simulated run; --measured takes results of 'swaplab-gpu replay' "
                                   "(\"measured\": true)");
   CHECK(error("") == path + ": holds no run");
-  CHECK(error("{\"schema\": 1}\n").starts_with(path + ":1: not a run record"));
+  CHECK(error("{\"schema\": 1}\n") == path + ":1: not a run record: \"schema\": expected a text");
+  CHECK(error("{}\n") == path + ":1: not a run record: missing \"schema\"");
+  CHECK(error("[]\n") == path + ":1: not a run record: expected an object of swaplab/result@1");
+  const std::string torn =
+      error(line.substr(0, line.size() - 1) + ",\"measured\":true}\n" + line.substr(0, 40) + "\n");
+  CHECK(torn.starts_with(path + ":2: not a run record: byte "));
+  CHECK(torn.find("expected ") != std::string::npos);
+  CHECK(torn.find("json.exception") == std::string::npos);
+  CHECK(error(line.substr(0, line.find("\"key\"")) + "\"key\":7" + line.substr(line.find(",\"status\"")) +
+              "\n") == path + ":1: not a run record: \"key\": expected a text");
   const auto with = [&](const char* more) {
     return line.substr(0, line.size() - 1) + ",\"measured\":true," + more + "}\n";
   };
@@ -321,6 +332,16 @@ TEST_CASE("wrong usage and wrong files are said with their place") {
         path + ":1: iterations_ns[0]: expected an integer from 0 to 4503599627370496");
   CHECK(error(with("\"bytes_divisor\":0")) ==
         path + ":1: bytes_divisor: expected an integer from 1 to 1048576");
+  RunRecord negative = record("a", 1000);
+  negative.metrics.back().second = -5;
+  const std::string wrong = record_line(negative, false);
+  CHECK(error(wrong.substr(0, wrong.size() - 1) + ",\"measured\":true}\n") ==
+        path + ":1: metric 'peak_reserved_bytes': expected an integer from 0, found -5");
+  write_file_atomically(path, line.substr(0, line.size() - 1) + ",\"measured\":true}\n");
+  write_file_atomically(folder.file("s.jsonl"), wrong + "\n");
+  CHECK(validate({"--measured", path, "--simulated", folder.file("s.jsonl")}).error ==
+        folder.file("s.jsonl") +
+            ": run a0.5x: metric 'peak_reserved_bytes': expected an integer from 0, found -5");
   CHECK(validate({}).error == "swaplab validate needs --measured RESULTS.jsonl");
   write_file_atomically(path, with("\"device\":{\"name\":\"x\"}"));
   CHECK(validate({"--measured", path, "--tolerance", "itration=5%"}).error ==
