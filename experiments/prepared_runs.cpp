@@ -155,9 +155,13 @@ PreparedRuns::PreparedRuns(std::string path, std::shared_ptr<const Trace> trace,
       run_program(program_, machine_, *policy, run_options(settings_, kUnlimitedBudget, Needs::none));
   info_ = describe_trace(std::move(path), times, program_.peak_bytes, program_.largest_working_set, program_,
                          unlimited_);
-  info_.bound_refusal = settings_.bounds ? SwapPathBound::refusal(program_).value_or("") : "not asked for";
-  if (info_.bound_refusal.empty())
-    bounds_ = std::make_unique<const RunBounds>(program_, best_rates(machine_));
+  if (!settings_.bounds) {
+    info_.bound_refusal = "not asked for";
+    return;
+  }
+  bounds_ = std::make_unique<const RunBounds>(program_, best_rates(machine_));
+  info_.bound_refusal = bounds_->refusal();
+  if (!info_.bound_refusal.empty()) bounds_.reset();
 }
 
 std::optional<StudyBound> PreparedRuns::bound(Bytes budget) const {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <limits>
 #include <queue>
 #include <string>
@@ -15,28 +16,29 @@ namespace {
 
 __extension__ using Wide = __int128;
 
-constexpr std::uint32_t kMaxStorages = 12;
+constexpr std::uint32_t kMaxStorages = 12, kMaxStreams = 3;
 constexpr std::uint8_t kIdle = 255;
 using Mask = std::uint16_t;  // one bit per storage in use
 
 // Everything the future depends on. Remaining times are those of what runs now.
 struct State {
-  Mask device = 0;           // bytes taken, a copy in that still runs included
-  Mask host = 0;             // a valid copy on the host
-  std::uint8_t next_op = 0;  // of the window; the running one included
-  bool running = false;
-  std::uint8_t out = kIdle, in = kIdle;    // storage being copied
-  std::int64_t op_left = 0;                // ns
-  std::int64_t out_left = 0, in_left = 0;  // ns at full rate x 10^6
+  Mask device = 0;                               // bytes taken, a copy in that still runs included
+  Mask host = 0;                                 // a valid copy on the host
+  std::array<std::uint8_t, kMaxStreams> next{};  // per stream: operators that have ended
+  std::uint8_t running = 0;                      // one bit per stream
+  std::uint8_t out = kIdle, in = kIdle;          // storage being copied
+  std::array<std::int64_t, kMaxStreams> op_left{};
+  std::int64_t out_left = 0, in_left = 0;  // all ns at full rate x 10^6
   bool operator==(const State&) const = default;
 };
 
 struct StateHash {
   std::size_t operator()(const State& s) const {
     std::uint64_t h = (std::uint64_t{s.device} << 48) ^ (std::uint64_t{s.host} << 32) ^
-                      (std::uint64_t{s.next_op} << 24) ^ (std::uint64_t{s.running} << 23) ^
-                      (std::uint64_t{s.out} << 8) ^ s.in;
-    for (const std::int64_t part : {s.op_left, s.out_left, s.in_left}) {
+                      (std::uint64_t{s.running} << 24) ^ (std::uint64_t{s.out} << 8) ^ s.in;
+    const std::int64_t places = (s.next[2] * 256 + s.next[1]) * 256 + s.next[0];
+    for (const std::int64_t part :
+         {places, s.op_left[0], s.op_left[1], s.op_left[2], s.out_left, s.in_left}) {
       h = (h ^ static_cast<std::uint64_t>(part)) * 0x9e3779b97f4a7c15U;
       h ^= h >> 29;
     }
@@ -47,6 +49,12 @@ struct StateHash {
 struct Operator {
   Mask access = 0, write = 0, fetch = 0;  // fetch: earlier content is needed
   std::int64_t time = 0;
+  std::array<std::uint8_t, kMaxStreams> after{};  // operators of each stream that must have ended
+};
+
+struct Use {  // of a storage, in program order
+  std::uint8_t stream, place;
+  bool fetch;
 };
 
 std::int64_t ceil_time(Bytes bytes, std::int64_t rate) {
@@ -62,45 +70,35 @@ class Search {
  public:
   Search(const Program& program, std::uint32_t first_op, std::uint32_t end_op, Bytes budget, SwapRates rates)
       : budget_(budget), rates_(rates) {
-    collect_storages(program, first_op, end_op);
+    collect_storages(program, program.stream_count > 1 ? 0 : first_op, end_op);
     for (std::uint32_t s = 0; s < storages_.size(); ++s) {
       const Bytes bytes = program.bytes[storages_[s]];
       bytes_[s] = bytes.value;
       out_work_[s] = ceil_time(bytes, rates.out) * kUnchanged;
       in_work_[s] = ceil_time(bytes, rates.in) * kUnchanged;
     }
-    Mask known =
-        0;  // content from before: what appears with an operator, even one that reads it, is not fetched
-    for (std::uint32_t s : storages_) {
-      if (program.initial[s] != 0) known |= bit_of(s);
-    }
-    for (std::uint32_t op = 0; op < end_op; ++op) {
-      if (op < first_op) {
-        for (const Access& access : program.accesses_of(op)) known |= bit_of(index(access.slot));
-        continue;
+    // With several streams nothing says what else has run when the kernels before the window have ended:
+    // search from the run's beginning, in which time does not count until then.
+    const std::uint32_t from = program.stream_count > 1 ? 0 : first_op;
+    add_operators(program, from, end_op);
+    const auto count = [&](std::uint32_t op) {  // per stream, of those before it
+      std::array<std::uint8_t, kMaxStreams> result{};
+      for (std::uint32_t i = from; i < op; ++i) {
+        if (runs(program, i)) ++result[program.stream[i]];
       }
-      Operator o;
-      o.time = program.device_time[op].value;
-      for (const Access& access : program.accesses_of(op)) {
-        const Mask bit = bit_of(index(access.slot));
-        o.access |= bit;
-        if ((access.flags & kWrite) != 0) o.write |= bit;
-        if ((access.flags & kRead) != 0) o.fetch |= bit & known;
-      }
-      known |= o.access;
-      if (o.access != 0 || o.time > 0) ops_.push_back(o);
-    }
-    find_needs(program, end_op);
-    add_beginnings(program, first_op);
+      return result;
+    };
+    begins_ = count(first_op);
+    goal_ = count(end_op);
+    add_beginnings(program, from);
   }
 
   std::optional<Nanos> run() {
-    const auto goal = static_cast<std::uint8_t>(ops_.size());
     while (!queue_.empty()) {
       const auto [time, state] = queue_.top();
       queue_.pop();
       if (best_.at(state) != time) continue;
-      if (state.next_op == goal && !state.running) return Nanos{time};
+      if (state.next == goal_) return Nanos{time};
       expand(time, state);
     }
     return std::nullopt;
@@ -111,6 +109,46 @@ class Search {
   struct Later {
     bool operator()(const Entry& a, const Entry& b) const { return a.first > b.first; }
   };
+
+  static bool runs(const Program& program, std::uint32_t op) {
+    return !program.accesses_of(op).empty() || program.device_time[op] > Nanos{0};
+  }
+
+  void add_operators(const Program& program, std::uint32_t from, std::uint32_t end_op) {
+    Mask known =
+        0;  // content from before: what appears with an operator, even one that reads it, is not fetched
+    for (std::uint32_t s : storages_) {
+      if (program.initial[s] != 0) known |= bit_of(s);
+    }
+    for (std::uint32_t op = 0; op < program.op_count(); ++op) {
+      if (op < from) {
+        for (const Access& access : program.accesses_of(op)) known |= bit_of(index(access.slot));
+        continue;
+      }
+      if (!runs(program, op)) continue;
+      const std::uint16_t stream = program.stream[op];
+      Operator o;
+      o.time = program.device_time[op].value * kUnchanged;
+      for (const Access& access : program.accesses_of(op)) {
+        const Mask bit = bit_of(index(access.slot));
+        if (bit == 0) continue;
+        const bool write = (access.flags & kWrite) != 0;
+        o.access |= bit;
+        if (write) o.write |= bit;
+        if ((access.flags & kRead) != 0) o.fetch |= bit & known;
+        // Behind the last write, and a write behind all uses before it.
+        auto& uses = uses_[static_cast<std::size_t>(std::countr_zero(bit))];
+        for (const Use& use : uses) {
+          if (!write && (ops_[use.stream][use.place].write & bit) == 0) continue;
+          o.after[use.stream] = std::max(o.after[use.stream], static_cast<std::uint8_t>(use.place + 1));
+        }
+        uses.push_back({static_cast<std::uint8_t>(stream), static_cast<std::uint8_t>(ops_[stream].size()),
+                        op < end_op ? (o.fetch & bit) != 0 : (access.flags & kRead) != 0});
+      }
+      known |= o.access;
+      ops_[stream].push_back(o);
+    }
+  }
 
   void collect_storages(const Program& program, std::uint32_t first_op, std::uint32_t end_op) {
     // In use: by the last operator before the window, in it, or on both sides of it.
@@ -139,21 +177,18 @@ class Search {
     return static_cast<Mask>(1U << static_cast<unsigned>(it - storages_.begin()));
   }
 
-  // needed_[k]: storages whose content is read by an operator >= k before it is overwritten.
-  void find_needs(const Program& program, std::uint32_t end_op) {
-    Mask needed = 0;
-    for (std::uint32_t op = program.op_count(); op-- > end_op;) {
-      for (const Access& access : program.accesses_of(op)) {
-        const Mask bit = bit_of(index(access.slot));
-        needed = static_cast<Mask>((access.flags & kRead) != 0 ? needed | bit : needed & ~bit);
+  // Storages whose next use reads the content that is there.
+  Mask needed(const State& state) const {
+    Mask mask = 0;
+    for (std::uint32_t s = 0; s < storages_.size(); ++s) {
+      for (const Use& use : uses_[s]) {
+        const bool begun = use.place < state.next[use.stream] + (state.running >> use.stream & 1U);
+        if (begun) continue;
+        if (use.fetch) mask |= static_cast<Mask>(1U << s);
+        break;
       }
     }
-    needed_.assign(ops_.size() + 1, 0);
-    needed_[ops_.size()] = needed;
-    for (std::size_t k = ops_.size(); k-- > 0;) {
-      needed = static_cast<Mask>((needed & ~ops_[k].access) | ops_[k].fetch);
-      needed_[k] = needed;
-    }
+    return mask;
   }
 
   void add_beginnings(const Program& program, std::uint32_t first_op) {
@@ -171,13 +206,14 @@ class Search {
         if ((access.flags & kWrite) != 0) dirty |= bit;
       }
     }
-    const Mask choices = static_cast<Mask>(exists & needed_[0] & ~present);
+    const Mask needed_first = needed({});
+    const Mask choices = static_cast<Mask>(exists & needed_first & ~present);
     for (Mask chosen = choices;; chosen = static_cast<Mask>((chosen - 1) & choices)) {
       State state;
       state.device = static_cast<Mask>(chosen | present);
-      state.host = static_cast<Mask>(exists & ~dirty & needed_[0]);
+      state.host = static_cast<Mask>(exists & ~dirty & needed_first);
       if (sum(state.device) <= budget_.value) {
-        state.device &= needed_[0];  // what is gone gives its bytes back at once
+        state.device &= needed_first;  // what is gone gives its bytes back at once
         push(0, state);
       }
       if (chosen == 0) break;
@@ -201,9 +237,16 @@ class Search {
     queue_.emplace(time, state);
   }
 
-  // Storages that the running operator uses, or that a copy uses.
+  const Operator& running_on(const State& state, std::uint32_t stream) const {
+    return ops_[stream][state.next[stream]];
+  }
+
+  // Storages that a running operator uses, or that a copy uses.
   Mask busy(const State& state) const {
-    Mask mask = state.running ? ops_[state.next_op].access : Mask{0};
+    Mask mask = 0;
+    for (std::uint32_t t = 0; t < kMaxStreams; ++t) {
+      if ((state.running >> t & 1U) != 0) mask |= running_on(state, t).access;
+    }
     if (state.out != kIdle) mask |= static_cast<Mask>(1U << state.out);
     if (state.in != kIdle) mask |= static_cast<Mask>(1U << state.in);
     return mask;
@@ -214,8 +257,14 @@ class Search {
   void expand(std::int64_t time, const State& state) {
     const Mask used = busy(state);
     const std::int64_t taken = sum(state.device);
-    const bool writes_now = state.running;
-    if (!state.running && state.next_op < ops_.size()) start_operator(time, state, taken);
+    Mask written = 0;
+    for (std::uint32_t t = 0; t < kMaxStreams; ++t) {
+      if ((state.running >> t & 1U) != 0) {
+        written |= running_on(state, t).write;
+      } else if (state.next[t] < goal_[t]) {
+        start_operator(time, state, t, taken);
+      }
+    }
     for (std::uint8_t s = 0; s < static_cast<std::uint8_t>(storages_.size()); ++s) {
       const Mask bit = static_cast<Mask>(1U << s);
       const bool on_device = (state.device & bit) != 0, on_host = (state.host & bit) != 0;
@@ -224,7 +273,7 @@ class Search {
         next.device &= static_cast<Mask>(~bit);
         push(time, next);
       }
-      const bool being_written = writes_now && (ops_[state.next_op].write & bit) != 0;
+      const bool being_written = (written & bit) != 0;
       const bool arriving = state.in == s;
       if (state.out == kIdle && on_device && !on_host && !being_written && !arriving) {
         State next = state;
@@ -243,8 +292,11 @@ class Search {
     complete_next(time, state);
   }
 
-  void start_operator(std::int64_t time, const State& state, std::int64_t taken) {
-    const Operator& op = ops_[state.next_op];
+  void start_operator(std::int64_t time, const State& state, std::uint32_t stream, std::int64_t taken) {
+    const Operator& op = running_on(state, stream);
+    for (std::uint32_t t = 0; t < kMaxStreams; ++t) {
+      if (state.next[t] < op.after[t]) return;
+    }
     const Mask arriving = state.in == kIdle ? Mask{0} : static_cast<Mask>(1U << state.in);
     const Mask leaving = state.out == kIdle ? Mask{0} : static_cast<Mask>(1U << state.out);
     const Mask there = static_cast<Mask>(state.device & ~arriving);
@@ -254,14 +306,16 @@ class Search {
     State next = state;
     next.device |= made;
     next.host &= static_cast<Mask>(~op.write);
-    next.running = true;
-    next.op_left = op.time;
+    next.running |= static_cast<std::uint8_t>(1U << stream);
+    next.op_left[stream] = op.time;
     push(time, next);
   }
 
   void complete_next(std::int64_t time, const State& state) {
     std::int64_t step = std::numeric_limits<std::int64_t>::max();
-    if (state.running) step = std::min(step, state.op_left);
+    for (std::uint32_t t = 0; t < kMaxStreams; ++t) {
+      if ((state.running >> t & 1U) != 0) step = std::min(step, time_left(state.op_left[t], kUnchanged));
+    }
     const Ppm out_rate = state.in == kIdle ? kUnchanged : rates_.out_beside_in;
     const Ppm in_rate = state.out == kIdle ? kUnchanged : rates_.in_beside_out;
     if (state.out != kIdle) step = std::min(step, time_left(state.out_left, out_rate));
@@ -277,23 +331,27 @@ class Search {
       next.out = kIdle;
     }
     if (next.in != kIdle && pass(next.in_left, in_rate)) next.in = kIdle;
-    if (next.running && (next.op_left -= step) == 0) {
-      next.running = false;
-      ++next.next_op;
+    for (std::uint32_t t = 0; t < kMaxStreams; ++t) {
+      if ((state.running >> t & 1U) == 0 || !pass(next.op_left[t], kUnchanged)) continue;
+      next.running &= static_cast<std::uint8_t>(~(1U << t));
+      ++next.next[t];
     }
-    // Content that nobody needs any more gives its bytes back, unless a copy or the operator still uses it.
-    const Mask keep = static_cast<Mask>(needed_[next.next_op] | busy(next));
+    // Content that nobody needs any more gives its bytes back, unless a copy or an operator still uses it.
+    const Mask keep = static_cast<Mask>(needed(next) | busy(next));
     next.device &= keep;
     next.host &= keep;
-    push(time + step, next);
+    bool begun = true;  // the window
+    for (std::uint32_t t = 0; t < kMaxStreams; ++t) begun &= state.next[t] >= begins_[t];
+    push(begun ? time + step : time, next);
   }
 
   Bytes budget_;
   std::vector<std::uint32_t> storages_;  // slots in use, ascending
   SwapRates rates_;
   std::array<std::int64_t, kMaxStorages> bytes_{}, out_work_{}, in_work_{};  // work as State::out_left
-  std::vector<Operator> ops_;
-  std::vector<Mask> needed_;
+  std::array<std::vector<Operator>, kMaxStreams> ops_;
+  std::array<std::vector<Use>, kMaxStorages> uses_;
+  std::array<std::uint8_t, kMaxStreams> begins_{}, goal_{};  // State::next at the window's ends
   std::unordered_map<State, std::int64_t, StateHash> best_;
   std::priority_queue<Entry, std::vector<Entry>, Later> queue_;
 };
@@ -302,12 +360,12 @@ class Search {
 
 std::optional<Nanos> brute_force_swap_time(const Program& program, std::uint32_t first_op,
                                            std::uint32_t end_op, Bytes budget, SwapRates rates) {
-  if (const auto reason = SwapPathBound::refusal(program)) throw Error(ErrorKind::usage, *reason);
   if (rates.out < 1 || rates.in < 1 || rates.out_beside_in < 1 || rates.in_beside_out < 1 ||
-      first_op >= end_op || end_op > program.op_count() || program.op_count() > 250) {
+      first_op >= end_op || end_op > program.op_count() || program.op_count() > 250 ||
+      program.stream_count > kMaxStreams) {
     throw Error(ErrorKind::usage,
                 "brute force: needs rates of at least 1 byte/s, a non-empty window and at most "
-                "250 operators");
+                "250 operators on 3 streams");
   }
   return Search(program, first_op, end_op, budget, rates).run();
 }

@@ -13,13 +13,15 @@ namespace swaplab {
 // copies: Dijkstra over every state that any order of copies, drops and operators can reach, in integer time.
 //
 // Rules of the model, deliberately the most generous ones that the bound covers:
-// - One compute stream in program order and one copy engine per direction; a copy of b bytes takes
+// - Compute streams, each in program order, and one copy engine per direction; a copy of b bytes takes
 //   ceil(b / rate), is never broken off, and holds the device bytes from the start of a copy in, until the
 //   end of a copy out. While both run, each goes on at its share of the rates' (SwapRates); a copy whose end
 //   would lie between two nanoseconds ends at the later one. A copy out may overlap reads of its storage, not
 //   its write.
 // - An operator starts when all storages it accesses are on the device (what it creates takes its bytes then)
-//   and no copy out of something that it writes is running.
+//   and no copy out of something that it writes is running; with several streams, also when the last writers
+//   of what it accesses have ended and the readers of what it writes have (a real schedule could spare these
+//   the wait by having the content twice, on its way out and in).
 // - A copy on the host is valid until the next write and kept for ever. A storage is gone after its last
 // access.
 // - An access that does not read (kRead absent) needs no earlier content; nor does the first access of a
@@ -28,9 +30,12 @@ namespace swaplab {
 //   only, what it read is on the device with a copy on the host, everything else that must still exist has a
 //   copy on the host and is on the device or not, as suits best. At the run's beginning the same holds for
 //   the initial storages. Device bytes are within the budget at all times.
+// - With several streams a window is part of a run from the run's beginning: from the instant at which all
+// kernels
+//   before it have ended, whatever else has run by then, to the end of its last kernel.
 //
 // nullopt when no schedule exists. Throws Error(usage) for more than 12 storages in use, more than 250
-// operators, several streams, rates < 1 or a bad window.
+// operators, more than 3 streams, rates < 1 or a bad window.
 std::optional<Nanos> brute_force_swap_time(const Program& program, std::uint32_t first_op,
                                            std::uint32_t end_op, Bytes budget, SwapRates rates);
 

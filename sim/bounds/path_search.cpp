@@ -34,19 +34,23 @@ class PathSearch::OpenGaps {
       change(ranges[by_end[next_close_]], -ranges[by_end[next_close_]].bytes);
     }
   }
-  std::int64_t bytes() const { return bytes_; }
+  std::int64_t all_versions() const { return all_versions_; }
+  std::int64_t all_begins() const { return all_begins_; }
   std::int64_t by_version(std::uint32_t p) const { return by_version_[p]; }
   std::int64_t by_begin(std::uint32_t p) const { return by_begin_[p]; }
 
  private:
   void change(const PathRange& range, std::int64_t bytes) {
-    by_version_[range.version] += bytes;
-    by_begin_[range.begin] += bytes;
-    bytes_ += bytes;
+    if (range.version != kNoVersion) {
+      by_version_[range.version] += bytes;
+      all_versions_ += bytes;
+    }
+    by_begin_[range.from] += bytes;
+    all_begins_ += bytes;
   }
   const PathSearch& search_;
   std::vector<std::int64_t> by_version_, by_begin_;
-  std::int64_t bytes_ = 0;
+  std::int64_t all_versions_ = 0, all_begins_ = 0;
   std::size_t next_open_ = 0, next_close_ = 0;
 };
 
@@ -85,7 +89,7 @@ LongestPath PathSearch::search(std::uint32_t first, std::uint32_t end, const Wei
                              : static_cast<std::int64_t>(Wide{compute} * weights.compute / kUnchanged));
     PathStep step{q - 1, ChainKind::compute, 0, 0};
     if (const std::int64_t away = excess_[q]; away > 0 && weights.out > 0) {
-      std::int64_t y = open.bytes() - open.by_version(q);
+      std::int64_t y = open.all_versions() - open.by_version(q);
       for (std::uint32_t p = q; p-- > low;) {
         const std::int64_t bytes = away - y;
         if (bytes > 0 && out.exceeds(bytes, best - longest[p - first])) {
@@ -96,7 +100,7 @@ LongestPath PathSearch::search(std::uint32_t first, std::uint32_t end, const Wei
       }
     }
     if (weights.in > 0) {
-      std::int64_t x = open.bytes() - open.by_begin(q);
+      std::int64_t x = open.all_begins() - open.by_begin(q);
       for (std::uint32_t p = q; p-- > low;) {
         const std::int64_t bytes = excess_[p] - x;
         if (bytes > 0 && in.exceeds(bytes, best - longest[p - first])) {

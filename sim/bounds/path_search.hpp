@@ -27,9 +27,14 @@ struct PathPoint {
   Bytes required;  // W
 };
 
-// Gaps open at the points [begin, end) whose version is complete from point `version` on; merged.
+constexpr std::uint32_t kNoVersion = 0xffffffff;
+
+// Gaps open at the points [begin, end) whose version is complete from point `version` on; merged. Their bytes
+// count in Y(p, q) for p >= `version` and in X(p, q) for p >= `from`, begin <= q < end. kNoVersion: in X
+// only, with either sign, where gaps that opened at `from` are still to be closed but others have begun that
+// close later.
 struct PathRange {
-  std::uint32_t begin, end, version;
+  std::uint32_t begin, end, version, from;
   std::int64_t bytes;
 };
 

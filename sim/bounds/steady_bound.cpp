@@ -35,6 +35,13 @@ RunBound RunBounds::at(Bytes budget) const {
   return result;
 }
 
+std::string RunBounds::refusal() const {
+  if (!steady_->blind()) return {};
+  return "the compute streams do not meet: no kernel of the longest chain in the steady iterations waits for "
+         "all "
+         "kernels before them";
+}
+
 Bytes RunBounds::required_peak() const {
   return steady_->required_peak();
 }

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "sim/bounds/swap_path.hpp"
@@ -29,6 +30,9 @@ class RunBounds {
   // Throws as SwapPathBound, and Error(usage) when the program has no operators.
   RunBounds(const Program& program, SwapRates rates, SwapPathOptions options = {});
   RunBound at(Bytes budget) const;
+
+  // Why `at` proves nothing about the steady part; empty when it does.
+  std::string refusal() const;
 
   // Bytes that must exist at the worst operator of the steady part.
   Bytes required_peak() const;

@@ -59,19 +59,6 @@ std::string_view chain_kind_name(ChainKind kind) {
   return "";
 }
 
-std::optional<std::string> SwapPathBound::refusal(const Program& program) {
-  std::uint32_t first = kNever;
-  for (std::uint32_t op = 0; op < program.op_count(); ++op) {
-    if (program.accesses_of(op).empty() && program.device_time[op] == Nanos{0}) continue;
-    if (first == kNever) first = op;
-    if (program.stream[op] == program.stream[first]) continue;
-    return "the swap-only bound needs one compute stream: operator " + std::to_string(first) +
-           " runs on stream " + std::to_string(program.stream[first]) + ", operator " + std::to_string(op) +
-           " on stream " + std::to_string(program.stream[op]);
-  }
-  return std::nullopt;
-}
-
 SwapPathBound::SwapPathBound(const Program& program, std::uint32_t first_op, std::uint32_t end_op,
                              SwapRates rates, SwapPathOptions options)
     : SwapPathBound(program, std::make_shared<const SwapGapTable>(program), first_op, end_op, rates,
@@ -81,7 +68,6 @@ SwapPathBound::SwapPathBound(const Program& program, std::shared_ptr<const SwapG
                              std::uint32_t first_op, std::uint32_t end_op, SwapRates rates,
                              SwapPathOptions options)
     : table_(std::move(table)), rates_(rates) {
-  if (const auto reason = refusal(program)) throw Error(ErrorKind::usage, *reason);
   if (rates.out < 1 || rates.in < 1) {
     throw Error(ErrorKind::usage, "bound: link rates " + std::to_string(rates.out) + " and " +
                                       std::to_string(rates.in) + " bytes/s, expected at least 1");
@@ -96,31 +82,38 @@ SwapPathBound::SwapPathBound(const Program& program, std::shared_ptr<const SwapG
                                       std::to_string(end_op) + ") is not a range of the " +
                                       std::to_string(program.op_count()) + " operators");
   }
-  // The window begins with the end of the last kernel before it, or with the run.
+  // The window begins when all kernels before it have ended, or with the run: the place on the spine where
+  // that is certain.
+  const std::int64_t settled = table_->settled[first_op];
+  const bool at_end = settled % 2 != 0;  // of kernel `start`, else after it
+  const auto start = static_cast<std::int32_t>(at_end ? (settled - 1) / 2 : settled / 2 - 1);
   const auto& kernels = table_->kernels;
-  const auto before = std::lower_bound(kernels.begin(), kernels.end(), first_op);
-  const auto behind = std::lower_bound(before, kernels.end(), end_op);
-  const std::int32_t start = before == kernels.begin() ? kRunStart : static_cast<std::int32_t>(*(before - 1));
-  const auto required = [this](std::int32_t op) {
-    return table_->required[static_cast<std::size_t>(op + 1)];
-  };
-  points_.push_back({start, true, table_->elapsed[static_cast<std::size_t>(start + 1)], required(start)});
-  required_peak_ = required(start);
-  if (before == behind) return;  // nothing runs on the device
+  const auto begin = std::partition_point(kernels.begin(), kernels.end(), [start](std::uint32_t op) {
+    return static_cast<std::int32_t>(op) <= start;
+  });
+  const auto end = std::lower_bound(begin, kernels.end(), end_op);
+  if (at_end) {
+    const Bytes required = table_->required[static_cast<std::size_t>(start + 1)];
+    points_.push_back({start, true, table_->elapsed[static_cast<std::size_t>(start + 1)], required});
+    required_peak_ = required;
+  }
+  if (begin == end) {  // nothing runs on the device, or nothing that the spine knows of
+    for (std::uint32_t op = first_op; op < end_op; ++op) blind_ |= program.device_time[op] > Nanos{0};
+    return;
+  }
 
-  const auto gaps = gaps_of_window(*table_, start, static_cast<std::int32_t>(*(behind - 1)));
-  choose_points(program, first_op, end_op, gaps, options);
+  const auto gaps = gaps_of_window(*table_, start, static_cast<std::int32_t>(*(end - 1)));
+  choose_points(program, {begin, end}, gaps, options);
   choose_ranges(gaps);
 }
 
 // Blocks of equal weight (share of the window's time + share of the bytes of opening and closing gaps), in
-// each the operator with the most required bytes, the first of equals; and the window's last operator. With
+// each the operator with the most required bytes, the first of equals; and the window's ends. With
 // twice the blocks each splits in two and one half keeps its operator: finer samples contain coarser ones.
-void SwapPathBound::choose_points(const Program& program, std::uint32_t first_op, std::uint32_t end_op,
+void SwapPathBound::choose_points(const Program& program, std::span<const std::uint32_t> kernels,
                                   const std::vector<SwapGap>& gaps, SwapPathOptions options) {
-  const auto& kernels = table_->kernels;
-  const auto begin = std::lower_bound(kernels.begin(), kernels.end(), first_op);
-  const auto end = std::lower_bound(begin, kernels.end(), end_op);
+  const auto begin = kernels.begin(), end = kernels.end();
+  const std::uint32_t first_op = kernels.front(), end_op = kernels.back() + 1;
   const auto [iterations, longest] = iterations_in(program, first_op, end_op);
   const std::uint64_t span = options.edge_span != 0 ? options.edge_span : std::uint64_t{longest} * 5 / 4 + 1;
   edge_span_ =
@@ -165,6 +158,7 @@ void SwapPathBound::choose_points(const Program& program, std::uint32_t first_op
       }
     }
     if (sample.back() != *(end - 1)) sample.push_back(*(end - 1));
+    if (points_.empty() && sample.front() != *begin) sample.insert(sample.begin(), *begin);
   }
   for (auto it = begin; it != end; ++it) required_peak_ = std::max(required_peak_, required(*it));
   points_.reserve(1 + 2 * sample.size());
@@ -183,16 +177,22 @@ void SwapPathBound::choose_ranges(const std::vector<SwapGap>& gaps) {
   };
   ranges_.reserve(gaps.size());
   for (const SwapGap& gap : gaps) {
-    const PathRange range{behind(gap.open), behind(gap.close - 1), behind(gap.version), gap.bytes.value};
-    if (range.begin < range.end) ranges_.push_back(range);
+    const std::uint32_t begin = behind(gap.open), end = behind(gap.stop - 1);
+    const std::int64_t bytes = gap.bytes.value;
+    if (begin >= end) continue;
+    ranges_.push_back({begin, end, behind(gap.version), begin, bytes});
+    const std::uint32_t close = behind(gap.close - 1);
+    if (close <= end) continue;
+    ranges_.push_back({end, close, kNoVersion, begin, bytes});
+    ranges_.push_back({end, close, kNoVersion, end, -bytes});
   }
   std::sort(ranges_.begin(), ranges_.end(), [](const PathRange& a, const PathRange& b) {
-    return std::tuple(a.begin, a.end, a.version) < std::tuple(b.begin, b.end, b.version);
+    return std::tuple(a.begin, a.end, a.version, a.from) < std::tuple(b.begin, b.end, b.version, b.from);
   });
   std::size_t kept = 0;
   for (const PathRange& range : ranges_) {
     if (kept > 0 && ranges_[kept - 1].begin == range.begin && ranges_[kept - 1].end == range.end &&
-        ranges_[kept - 1].version == range.version) {
+        ranges_[kept - 1].version == range.version && ranges_[kept - 1].from == range.from) {
       ranges_[kept - 1].bytes += range.bytes;
     } else {
       ranges_[kept++] = range;
@@ -212,6 +212,7 @@ SwapBound SwapPathBound::at(Bytes budget) const {
   result.smallest_budget = table_->largest_working_set;
   result.smallest_budget_op = table_->largest_working_set_op;
   result.feasible = budget >= table_->largest_working_set;
+  if (points_.empty()) return result;
   result.compute = points_.back().time - points_.front().time;
   result.total = result.compute;
   const auto n = static_cast<std::uint32_t>(points_.size());

@@ -1,11 +1,11 @@
 // The proven swap-only bound: a longest path over bytes that every schedule must move.
 //
-// Model: one compute stream, operators in program order, each needs what it accesses on the device
-// while it runs; bytes leave and return over two links; nothing is recomputed; at any time the device
-// holds at most the budget M. A gap is the time between two consecutive accesses a < c of a storage, its
-// version the content written last, by w <= a. Points are the starts S_k of operators and the instants
-// E_k- before their ends; a gap is open at the points strictly between E_a- and S_c. W_k: bytes of the
-// storages that must exist during operator k; r_k = max(0, W_k - M); D: compute time between two points.
+// Model, with one compute stream (README.md generalizes to several): operators in program order, each needs
+// what it accesses on the device while it runs; bytes leave and return over two links; nothing is recomputed;
+// at any time the device holds at most the budget M. A gap is the time between two consecutive accesses a < c
+// of a storage, its version the content written last, by w <= a. Points are the starts S_k of operators and
+// the instants E_k- before their ends; a gap is open at the points strictly between E_a- and S_c. W_k: bytes of
+// the storages that must exist during operator k; r_k = max(0, W_k - M); D: compute time between two points.
 //
 //   Y(p,q) = bytes of gaps open at q whose version was complete by p (w ended before p)
 //   X(p,q) = bytes of gaps open at p that are still open at q
@@ -28,9 +28,10 @@
 // Such a shared edge sees bytes that may go out early, beside those that come in, but not for free.
 //
 // The window is finite and unrolled, every gap is known exactly, and nothing is assumed to repeat:
-// - It begins when the last operator before it ends (point E-, what that operator wrote has no copy on
-//   the host yet) and ends when its last operator ends. Hence bounds of disjoint windows may be added,
-//   though one window over all of them is never lower by more than sampling.
+// - It begins when all operators before it have ended (point E- of the last one, what that operator wrote has
+// no
+//   copy on the host yet) and ends when its last operator ends. Hence bounds of disjoint windows may be
+//   added, though one window over all of them is never lower by more than sampling.
 // - Any other content may have copies on the host at the beginning. At the run's beginning initial
 //   storages may lie on either side or on both, at no cost, as long as the device holds at most M.
 // - Gaps that reach over an edge of the window count as open up to that edge.
@@ -41,7 +42,7 @@
 
 #include <cstdint>
 #include <memory>
-#include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -79,18 +80,14 @@ struct SwapBound {
   Bytes smallest_budget;                 // the largest working set of one operator ...
   std::uint32_t smallest_budget_op = 0;  // ... and that operator
   Nanos total;                           // no schedule is faster; `compute` when infeasible
-  Nanos compute;                         // the window's operators alone
+  Nanos compute;                         // the window's longest chain of operators alone
   std::vector<ChainLink> chain;          // from the window's beginning to its end; times add up to `total`
 };
 
 // The bound of one window [first_op, end_op) for any number of budgets.
 class SwapPathBound {
  public:
-  // Why no bound can be given (more than one compute stream), or nothing.
-  static std::optional<std::string> refusal(const Program& program);
-
-  // Throws Error(usage) on a refusal, a rate < 1 or an empty or reversed window, Error(input) as
-  // SwapGapTable.
+  // Throws Error(usage) on a rate < 1 or an empty or reversed window, Error(input) as SwapGapTable.
   SwapPathBound(const Program& program, std::uint32_t first_op, std::uint32_t end_op, SwapRates rates,
                 SwapPathOptions options = {});
   // The same with a table of the same program made before, which windows then share.
@@ -104,15 +101,18 @@ class SwapPathBound {
   // `compute`.
   Bytes required_peak() const { return required_peak_; }
   std::size_t point_count() const { return points_.size(); }
+  // Kernels run in the window, but none of the spine's is certain to do so: nothing is proven but 0.
+  bool blind() const { return blind_; }
 
  private:
-  void choose_points(const Program& program, std::uint32_t first_op, std::uint32_t end_op,
+  void choose_points(const Program& program, std::span<const std::uint32_t> kernels,
                      const std::vector<SwapGap>& gaps, SwapPathOptions options);
   void choose_ranges(const std::vector<SwapGap>& gaps);
 
   std::shared_ptr<const SwapGapTable> table_;
   SwapRates rates_;
   std::int32_t edge_span_ = 0;
+  bool blind_ = false;
   Bytes required_peak_;
   std::vector<PathPoint> points_;
   std::vector<PathRange> ranges_;      // ascending by begin

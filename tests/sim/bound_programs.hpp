@@ -153,6 +153,7 @@ inline Program training_program(int layers, int per_layer, int iterations, std::
 struct TinyOptions {
   int max_storages = 6, max_ops = 9;
   std::int64_t max_bytes = 6, max_time = 8;
+  std::int64_t max_streams = 1;
 };
 
 // A random program small enough for exhaustive search. Unused storages are possible, as in real traces.
@@ -193,7 +194,9 @@ inline Program tiny_program(Dice& dice, TinyOptions options = {}) {
     // Rarely an operator without accesses (a view) or of no duration.
     if (dice.chance(4)) uses.clear();
     const std::int64_t time = uses.empty() || dice.chance(5) ? 0 : dice.in(1, options.max_time);
-    b.op(time, uses);
+    b.op(time, uses,
+         options.max_streams == 1 ? std::uint16_t{0}
+                                  : static_cast<std::uint16_t>(dice.in(0, options.max_streams - 1)));
   }
   b.end_iteration();
   return b.finish();

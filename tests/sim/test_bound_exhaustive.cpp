@@ -1,8 +1,10 @@
 // No schedule that exhaustive search finds is faster than the bound.
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <optional>
+#include <string>
 
 #include "sim/bounds/brute_force.hpp"
 #include "sim/bounds/swap_path.hpp"
@@ -125,6 +127,38 @@ TEST_CASE("no schedule of a window inside a run beats the bound") {
   CHECK(tally.violations == 0);
   CHECK(tally.stalled > 500);
   CHECK(tally.tight > 50);
+}
+
+TEST_CASE("no schedule on several streams beats the bound; the bound of one stream would be caught") {
+  Dice dice(31);
+  Tally whole, windows;
+  int caught = 0;
+  while (whole.instances + windows.instances < 4000) {
+    const Program program = tiny_program(dice, {5, 8, 5, 6, dice.in(2, 3)});
+    const SwapRates rates = random_rates(dice);
+    const bool inside = dice.chance(40);
+    const auto first = inside ? static_cast<std::uint32_t>(dice.in(1, program.op_count() - 2)) : 0U;
+    const auto end =
+        inside ? static_cast<std::uint32_t>(dice.in(first + 1, program.op_count())) : program.op_count();
+    const SwapPathBound path(program, first, end, rates, {0, 0});
+    const SwapBound bound = path.at(random_budget(dice, path));
+    const auto optimum = brute_force_swap_time(program, first, end, bound.budget, rates);
+    (inside ? windows : whole).add(bound, optimum);
+    Program one_stream = program;  // over-tight: kernels one after the other
+    std::fill(one_stream.stream.begin(), one_stream.stream.end(), std::uint16_t{0});
+    const SwapBound wrong = SwapPathBound(one_stream, first, end, rates, {0, 0}).at(bound.budget);
+    caught += optimum && *optimum < wrong.total ? 1 : 0;
+  }
+  for (const Tally* tally : {&whole, &windows}) {
+    const std::string kind = tally == &whole ? " runs, " : " windows, ";
+    MESSAGE(tally->instances, kind, tally->stalled, " slower than the spine; optimum/bound mean ",
+            tally->mean(), ", worst ", tally->worst, ", ", tally->tight, " equal");
+    CHECK(tally->violations == 0);
+    CHECK(tally->stalled > 200);
+    CHECK(tally->tight > 5);
+  }
+  MESSAGE("the bound of one stream is too high ", caught, " times");
+  CHECK(caught > 500);
 }
 
 TEST_CASE("moving single bytes does not beat the bound either") {

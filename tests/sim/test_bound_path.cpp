@@ -239,17 +239,46 @@ TEST_CASE("disjoint windows add up to no more than one window over them") {
   }
 }
 
-TEST_CASE("several compute streams are refused with a reason") {
+TEST_CASE("hand-worked: two streams, the longest chain is the spine and others add what must exist") {
+  // Stream 0: op 0 makes A (6 B, 10 ns), op 2 makes C (6 B, 10 ns), op 4 reads A and B (10 ns). Stream 1: op
+  // 1 makes B (1 B) of A (3 ns), op 3 reads B (20 ns), which nobody waits for. Spine 0, 2, 4: 30 ns.
   ProgramBuilder b;
-  const auto A = b.storage(6);
+  const auto A = b.storage(6), B = b.storage(1), C = b.storage(6), D = b.storage(1);
   b.op(10, {{A, kWrite | kCreate}}, 0);
-  b.op(0, {}, 1);  // launches nothing: no stream to speak of
-  b.op(10, {{A, kRead}}, 2);
+  b.op(3, {{A, kRead}, {B, kWrite | kCreate}}, 1);
+  b.op(10, {{C, kWrite | kCreate}}, 0);
+  b.op(5, {{B, kRead}, {D, kWrite | kCreate}}, 1);
+  b.op(10, {{A, kRead}, {B, kRead}}, 0);
+  b.op(9, {{D, kRead}}, 1);
+  b.end_iteration();
   const Program program = b.finish();
-  const auto reason = SwapPathBound::refusal(program);
-  REQUIRE(reason);
-  CHECK(reason->find("operator 2 on stream 2") != std::string::npos);
-  CHECK_THROWS_AS(SwapPathBound(program, 0, 3, kByteRates), Error);
+  const SwapGapTable table(program);
+  CHECK(table.kernels == std::vector<std::uint32_t>{0, 2, 4});
+  // While op 2 runs A and C exist; B may not yet (op 1 need not have run).
+  CHECK(table.required[3] == 12_B);
+  // Out 4 B in 4 ns, back in 2 ns, as with one stream; op 5 ends later only if op 3 did.
+  CHECK(bound_of(program, 8_B, kByteRates) == 36_ns);
+  // Kernels before operator 4 have surely ended when ... nothing on the spine follows op 3: blind.
+  CHECK(SwapPathBound(program, 4, 6, kByteRates).blind());
+  CHECK(SwapPathBound(program, 4, 6, kByteRates).at(8_B).total == 0_ns);
+  // Those before operator 2: op 1 has ended when op 4 begins.
+  const SwapPathBound rest(program, 2, 6, kByteRates);
+  CHECK_FALSE(rest.blind());
+  CHECK(rest.at(8_B).total == 10_ns);
+}
+
+TEST_CASE("streams that never meet in the steady iterations are refused with a reason") {
+  ProgramBuilder b;
+  const auto A = b.storage(6), B = b.storage(6);
+  for (int i = 0; i < 3; ++i) {
+    b.op(10, {{A, kRead | kWrite}}, 0);
+    b.op(3, {{B, kRead | kWrite}}, 1);
+    b.end_iteration();
+  }
+  b.op(1, {{A, kRead}, {B, kRead}}, 0);
+  const Program program = b.finish();
+  CHECK(RunBounds(program, kByteRates).refusal().find("do not meet") != std::string::npos);
+  CHECK(RunBounds(two_buffers(), kByteRates).refusal().empty());
 }
 
 TEST_CASE("wrong requests are errors") {
