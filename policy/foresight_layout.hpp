@@ -6,49 +6,19 @@
 // large enough, writes them back early, and brings them back before their next use.
 #pragma once
 
-#include <algorithm>
-#include <compare>
 #include <cstdint>
 #include <memory>
 #include <optional>
 #include <span>
 #include <vector>
 
-#include "policy/foresight_lane.hpp"
+#include "policy/foresight_clock.hpp"
 #include "policy/foresight_select.hpp"
+#include "policy/foresight_sweep.hpp"
 #include "sim/allocator/config.hpp"
 #include "sim/memory_fork.hpp"
 
 namespace swaplab::foresight {
-
-struct LayoutRules {
-  // Off: the plan is followed, and repaired where it does not fit. On: nothing leaves before a request finds
-  // no place; then a sweep through the memory clears one, and the plan only says which storages are welcome
-  // to leave. Costs little more than the bytes that must move, where large places are needed.
-  bool sweep = false;
-  // Optimizer states leave first and parameters last. A state is written once a step, before the last states
-  // are back for it, so its copy out runs beside copies in; a parameter is written last.
-  bool states_first = false;
-  // How much more a storage costs in a sweep when its next use is `near` times a 128th of the budget's copy
-  // time away, growing with the fourth power of the nearness; and when the plan would keep it. 0: nothing.
-  std::int64_t near = 2, stray = 1;
-  // Thousandths of the budget that copies back leave free, so that requests until their use still fit.
-  std::int64_t reserve = 40;
-  auto operator<=>(const LayoutRules&) const = default;
-};
-
-// When the lanes and the latest use and copies of each slot end, ns.
-struct LayoutClock {
-  explicit LayoutClock(const Interference& interference = {})
-      : out_lane(interference.d2h_during_h2d), in_lane(interference.h2d_during_d2h) {}
-  struct SlotTimes {
-    std::int64_t used = 0, written = 0, copied_in = 0, copied_out = 0;
-  };
-  std::int64_t host = 0;
-  std::vector<std::int64_t> streams;
-  Lane out_lane, in_lane;
-  std::vector<SlotTimes> slots;
-};
 
 // Storages in a running allocator.
 struct LiveState {
@@ -75,21 +45,6 @@ struct LayoutResult {
   LiveState end;                 // of a walk with a LiveStart, per slot: what is then
   std::int64_t time = 0;         // ns that it takes, about: each place waits for those who had it last
 };
-
-// A storage that may leave in a sweep.
-struct SweepItem {
-  Bytes bytes;
-  StorageClass cls;
-  bool clean;             // leaving takes no copy
-  bool planned;           // a plan would let it leave here
-  std::int64_t distance;  // ns until its next use; < 0: there is none
-};
-// What it costs that it leaves. Nearly the same for everything that is not needed soon, so that one sweep
-// goes on where the last one ended: which of them leaves matters less than that large places stay whole.
-// `near`: ns before its next use that a storage counts as near.
-std::int64_t sweep_cost(const SweepItem& item, const LayoutRules& rules, Bytes capacity, std::int64_t near);
-// `near` for these rules.
-std::int64_t near_time(const LayoutRules& rules, Bytes capacity, const Machine& machine);
 
 // `start` null: at the start of a run, in an empty allocator.
 // `capacity`: the device bytes that segments may take.

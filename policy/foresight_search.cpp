@@ -1,7 +1,6 @@
 #include "policy/foresight_search.hpp"
 
 #include <algorithm>
-#include <cmath>
 #include <functional>
 #include <initializer_list>
 #include <optional>
@@ -11,6 +10,7 @@
 #include "policy/foresight_gaps.hpp"
 #include "policy/foresight_layout.hpp"
 #include "policy/foresight_select.hpp"
+#include "policy/foresight_study.hpp"
 
 namespace swaplab::foresight {
 namespace {
@@ -61,22 +61,9 @@ class Search {
         machine_(machine),
         placement_(placement),
         options_(options),
-        granularity_{options.allocator == nullptr ? 1 : 512},
-        gaps_(find_gaps(program, granularity_)),
-        clock_(program.op_count() + 1, 0),
-        problem_{program, machine, gaps_, placement, sizes_, clock_, roots_, options.budget.value} {
-    for (const Bytes bytes : program.bytes) {
-      sizes_.push_back(rounded(bytes, granularity_));
-      roots_.push_back(std::sqrt(std::sqrt(static_cast<double>(bytes.value))));
-    }
-    for (std::uint32_t op = 0; op < program.op_count(); ++op) {
-      clock_[op + 1] = clock_[op] + program.device_time[op].value;
-    }
-    problem_.sizes = sizes_;
-    problem_.clock = clock_;
-    problem_.root_size = roots_;
-    horizon_ = choose_horizon(program, gaps_);
-    wishes_.assign(gaps_.key_count, Wish::free);
+        study_(program, machine, placement, options.budget, Bytes{options.allocator == nullptr ? 1 : 512}) {
+    horizon_ = choose_horizon(program, study_.gaps);
+    wishes_.assign(study_.gaps.key_count, Wish::free);
   }
 
   SearchResult run() {
@@ -113,8 +100,8 @@ class Search {
     spent_ += work(horizon);
     ++evaluations_;
     Judged result;
-    result.selection = select(problem_, rules, wishes, end_op(horizon));
-    const ModelResult model = replay(program_, machine_, result.selection.plan, placement_, sizes_,
+    result.selection = select(study_.problem, rules, wishes, end_op(horizon));
+    const ModelResult model = replay(program_, machine_, result.selection.plan, placement_, study_.sizes,
                                      options_.budget, end_op(horizon), false);
     const auto end_of = [&](std::uint32_t count) { return count == 0 ? 0 : model.iteration_end[count - 1]; };
     result.score.broken = model.overdrafts + result.selection.hopeless;
@@ -192,18 +179,18 @@ class Search {
     const std::uint32_t end = program_.iterations[horizon_.end_counted - 1].end_op;
     std::vector<std::uint32_t> short_before(program_.op_count() + 1, 0);
     for (std::uint32_t op = 0; op < program_.op_count(); ++op) {
-      const bool is_short = gaps_.live[op] + gaps_.surge[op] > options_.budget.value;
+      const bool is_short = study_.gaps.live[op] + study_.gaps.surge[op] > options_.budget.value;
       short_before[op + 1] = short_before[op] + (is_short ? 1 : 0);
     }
     for (std::uint32_t op = begin; op < end; ++op) {
       for (std::uint32_t a = program_.access_begin[op]; a < program_.access_begin[op + 1]; ++a) {
-        const std::uint32_t next = gaps_.next[a];
+        const std::uint32_t next = study_.gaps.next[a];
         if (next == kNever || next == op + 1 || short_before[next] == short_before[op + 1]) continue;
-        const std::int64_t bytes = sizes_[index(program_.accesses[a].slot)];
+        const std::int64_t bytes = study_.sizes[index(program_.accesses[a].slot)];
         const std::int64_t share = bytes * 1000 / options_.budget.value;
         const std::int64_t copies =
             std::clamp<std::int64_t>(share, bytes * 20000 >= options_.budget.value ? 1 : 0, 8);
-        keys.insert(keys.end(), static_cast<std::size_t>(copies), gaps_.key[a]);
+        keys.insert(keys.end(), static_cast<std::size_t>(copies), study_.gaps.key[a]);
       }
     }
     return keys;
@@ -236,7 +223,7 @@ class Search {
   bool tight() const {
     std::int64_t highest = 0;
     for (std::uint32_t op = 0; op < program_.op_count(); ++op) {
-      highest = std::max(highest, gaps_.live[op] + gaps_.surge[op]);
+      highest = std::max(highest, study_.gaps.live[op] + study_.gaps.surge[op]);
     }
     return options_.budget.value < 2 * highest;
   }
@@ -269,9 +256,9 @@ class Search {
     Rules with_margin = rules;
     with_margin.slack = std::max(rules.slack, options_.budget.value / 1000 * margin);
     Judged judged = judge(with_margin, wishes_, whole_program(program_));
-    const ModelResult model = replay(program_, machine_, judged.selection.plan, placement_, sizes_,
+    const ModelResult model = replay(program_, machine_, judged.selection.plan, placement_, study_.sizes,
                                      options_.budget, program_.op_count(), true);
-    LayoutResult fitted = fit_to_allocator(problem_, judged.selection.plan, model.op_end, LayoutRules{},
+    LayoutResult fitted = fit_to_allocator(study_.problem, judged.selection.plan, model.op_end, LayoutRules{},
                                            *options_.allocator, options_.budget);
     spent_ += 5 * work(whole_program(program_));  // two runs and the walk
     std::int64_t time = consider(std::move(fitted.plan), fitted.repairs, margin, result);
@@ -321,8 +308,8 @@ class Search {
 
   // Sweeps through the allocator's memory: one rule at a time until none helps.
   void sweep(const Plan& preferred, SearchResult& result) {
-    const ModelResult model =
-        replay(program_, machine_, preferred, placement_, sizes_, options_.budget, program_.op_count(), true);
+    const ModelResult model = replay(program_, machine_, preferred, placement_, study_.sizes, options_.budget,
+                                     program_.op_count(), true);
     LayoutRules best;
     best.sweep = true;
     std::optional<std::int64_t> best_time;
@@ -334,8 +321,8 @@ class Search {
       tried.push_back(rules);
       ++evaluations_;
       spent_ += 3 * work(whole_program(program_));  // a run and the walk
-      LayoutResult laid =
-          fit_to_allocator(problem_, preferred, model.op_end, rules, *options_.allocator, options_.budget);
+      LayoutResult laid = fit_to_allocator(study_.problem, preferred, model.op_end, rules,
+                                           *options_.allocator, options_.budget);
       const std::int64_t time = consider(std::move(laid.plan), laid.repairs, 0, result);
       if (best_time && *best_time <= time) return;
       best_time = time;
@@ -376,11 +363,7 @@ class Search {
   const Machine& machine_;
   const Placement& placement_;
   const SearchOptions& options_;
-  Bytes granularity_;
-  GapTable gaps_;
-  std::vector<std::int64_t> sizes_, clock_;
-  std::vector<double> roots_;
-  Problem problem_;
+  const Study study_;
   Horizon horizon_{};
   Rules rules_;
   std::vector<Wish> wishes_;

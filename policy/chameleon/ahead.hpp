@@ -10,34 +10,13 @@
 #include <span>
 #include <vector>
 
+#include "policy/chameleon/ahead_program.hpp"
 #include "policy/chameleon/learned.hpp"
+#include "policy/chameleon/tuning.hpp"
 #include "policy/foresight_layout.hpp"
-#include "policy/foresight_select.hpp"
 #include "sim/policy_api.hpp"
 
 namespace swaplab::adaptive {
-
-// A predicted iteration; the first one may have begun.
-struct Lap {
-  const LearnedIteration& it;
-  std::uint32_t first_op;
-};
-
-// A step of a plan: lap and operator of its sequence. `object` of that sequence; kNever: the storage `slot`,
-// which plays no part in it.
-struct AheadStep {
-  std::uint32_t lap, op;
-  PlanAction action;
-  std::uint32_t object;
-  Slot slot;
-};
-
-// What made the best plan of a sequence so far; the search goes on from there.
-struct Tuning {
-  foresight::Rules rules;
-  foresight::LayoutRules layout{.sweep = true, .states_first = true};
-  std::int64_t margin = 40;  // thousandths of the budget left unplanned where places count and nothing sweeps
-};
 
 // How a victim is chosen where no plan helps; a part of what plan_ahead() expects until its plan is ready.
 inline constexpr foresight::LayoutRules kUnplanned{

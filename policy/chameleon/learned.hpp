@@ -10,6 +10,10 @@
 
 namespace swaplab::adaptive {
 
+inline bool on_device(Residency residency) {
+  return residency == Residency::device || residency == Residency::both;
+}
+
 // A storage of a learned iteration: named by its part in it, not by an address.
 struct Object {
   Bytes bytes;
