@@ -17,6 +17,7 @@ namespace {
 __extension__ using Wide = __int128;
 
 constexpr std::uint32_t kMaxStorages = 12, kMaxStreams = 3;
+constexpr std::uint32_t kHost = kMaxStreams - 1;  // where the host counts, its lane
 constexpr std::uint8_t kIdle = 255;
 using Mask = std::uint16_t;  // one bit per storage in use
 
@@ -70,16 +71,17 @@ class Search {
  public:
   Search(const Program& program, std::uint32_t first_op, std::uint32_t end_op, Bytes budget, SwapRates rates)
       : budget_(budget), rates_(rates) {
-    collect_storages(program, program.stream_count > 1 ? 0 : first_op, end_op);
+    // With several streams, or with a host that may have run ahead, nothing says what else has happened when
+    // the kernels before the window have ended: search from the run's beginning, in which time does not count
+    // until then.
+    const std::uint32_t from = program.stream_count > 1 || rates.host.counts ? 0 : first_op;
+    collect_storages(program, from, end_op);
     for (std::uint32_t s = 0; s < storages_.size(); ++s) {
       const Bytes bytes = program.bytes[storages_[s]];
       bytes_[s] = bytes.value;
       out_work_[s] = ceil_time(bytes, rates.out) * kUnchanged;
       in_work_[s] = ceil_time(bytes, rates.in) * kUnchanged;
     }
-    // With several streams nothing says what else has run when the kernels before the window have ended:
-    // search from the run's beginning, in which time does not count until then.
-    const std::uint32_t from = program.stream_count > 1 ? 0 : first_op;
     add_operators(program, from, end_op);
     const auto count = [&](std::uint32_t op) {  // per stream, of those before it
       std::array<std::uint8_t, kMaxStreams> result{};
@@ -90,6 +92,7 @@ class Search {
     };
     begins_ = count(first_op);
     goal_ = count(end_op);
+    if (rates.host.counts) add_host(program, end_op);
     add_beginnings(program, from);
   }
 
@@ -98,7 +101,9 @@ class Search {
       const auto [time, state] = queue_.top();
       queue_.pop();
       if (best_.at(state) != time) continue;
-      if (state.next == goal_) return Nanos{time};
+      bool done = true;
+      for (std::uint32_t t = 0; t < streams_; ++t) done &= state.next[t] == goal_[t];
+      if (done) return Nanos{time};
       expand(time, state);
     }
     return std::nullopt;
@@ -148,6 +153,38 @@ class Search {
       known |= o.access;
       ops_[stream].push_back(o);
     }
+  }
+
+  // The host's work for each operator, in order; it ends with the launch.
+  void add_host(const Program& program, std::uint32_t end_op) {
+    const HostRules& rules = rates_.host;
+    streams_ = kHost;
+    std::array<std::uint8_t, kMaxStreams> launched{};
+    Operator work;  // of the next operator: behind the last one's synchronization
+    for (std::uint32_t op = 0; op < end_op; ++op) {
+      const std::uint16_t stream = program.stream[op];
+      work.time += program.host_time[op].value * kUnchanged;
+      for (const GapEvent& event : program.gap(op)) {
+        if (!event.is_free) work.time += rules.alloc_cached.value * kUnchanged;
+      }
+      ops_[kHost].push_back(work);
+      work = {};
+      if (runs(program, op)) {
+        Operator& kernel = ops_[stream][launched[stream]];
+        kernel.after[kHost] = static_cast<std::uint8_t>(ops_[kHost].size());
+        // A launch that the full queue holds up: the kernel could not begin before anyway, the host goes on
+        // after.
+        ++launched[stream];
+        if (rules.launch_queue_depth > 0 && launched[stream] > rules.launch_queue_depth) {
+          work.after[stream] = static_cast<std::uint8_t>(launched[stream] - rules.launch_queue_depth);
+        }
+      }
+      if ((program.op_flags[op] & kSync) != 0) {
+        work.after[stream] = launched[stream];
+        work.time += rules.sync_resume.value * kUnchanged;
+      }
+    }
+    goal_[kHost] = static_cast<std::uint8_t>(ops_[kHost].size());
   }
 
   void collect_storages(const Program& program, std::uint32_t first_op, std::uint32_t end_op) {
@@ -351,6 +388,7 @@ class Search {
   std::array<std::int64_t, kMaxStorages> bytes_{}, out_work_{}, in_work_{};  // work as State::out_left
   std::array<std::vector<Operator>, kMaxStreams> ops_;
   std::array<std::vector<Use>, kMaxStorages> uses_;
+  std::uint32_t streams_ = kMaxStreams;                      // of the device
   std::array<std::uint8_t, kMaxStreams> begins_{}, goal_{};  // State::next at the window's ends
   std::unordered_map<State, std::int64_t, StateHash> best_;
   std::priority_queue<Entry, std::vector<Entry>, Later> queue_;
@@ -362,10 +400,11 @@ std::optional<Nanos> brute_force_swap_time(const Program& program, std::uint32_t
                                            std::uint32_t end_op, Bytes budget, SwapRates rates) {
   if (rates.out < 1 || rates.in < 1 || rates.out_beside_in < 1 || rates.in_beside_out < 1 ||
       first_op >= end_op || end_op > program.op_count() || program.op_count() > 250 ||
-      program.stream_count > kMaxStreams) {
+      program.stream_count > (rates.host.counts ? kHost : kMaxStreams) ||
+      rates.host.launch_latency > Nanos{0}) {
     throw Error(ErrorKind::usage,
                 "brute force: needs rates of at least 1 byte/s, a non-empty window and at most "
-                "250 operators on 3 streams");
+                "250 operators on 3 streams, or on 2 with a host without launch latency");
   }
   return Search(program, first_op, end_op, budget, rates).run();
 }

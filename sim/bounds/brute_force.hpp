@@ -32,10 +32,12 @@ namespace swaplab {
 //   the initial storages. Device bytes are within the budget at all times.
 // - With several streams a window is part of a run from the run's beginning: from the instant at which all
 // kernels
-//   before it have ended, whatever else has run by then, to the end of its last kernel.
+//   before it have ended, whatever else has run by then, to the end of its last kernel. The same where the
+//   host counts (SwapRates::host); it does what HostClock says, as early as synchronizations and the launch
+//   queue let it.
 //
 // nullopt when no schedule exists. Throws Error(usage) for more than 12 storages in use, more than 250
-// operators, more than 3 streams, rates < 1 or a bad window.
+// operators, more than 3 streams (2 where the host counts), a launch latency, rates < 1 or a bad window.
 std::optional<Nanos> brute_force_swap_time(const Program& program, std::uint32_t first_op,
                                            std::uint32_t end_op, Bytes budget, SwapRates rates);
 

@@ -53,6 +53,8 @@ std::vector<std::string> chain_lines(const Program& program, const SwapBound& bo
     if (link.kind == ChainKind::shared) {
       what = bytes_text(link.bytes) + " out and " + bytes_text(link.beside) +
              " in, slowing each other down where they meet,";
+    } else if (link.kind == ChainKind::host) {
+      what = "the host issues what lies";
     } else if (link.kind != ChainKind::compute) {
       what = bytes_text(link.bytes) + " " + std::string(chain_kind_name(link.kind));
     }

@@ -1,6 +1,7 @@
 #include "sim/bounds/path_search.hpp"
 
 #include <algorithm>
+#include <optional>
 
 namespace swaplab {
 namespace {
@@ -55,9 +56,9 @@ class PathSearch::OpenGaps {
 };
 
 PathSearch::PathSearch(std::span<const PathPoint> points, std::span<const PathRange> ranges,
-                       std::span<const std::uint32_t> by_end, const SwapRates& rates, std::int32_t edge_span,
-                       Bytes budget)
-    : points_(points), ranges_(ranges), by_end_(by_end), rates_(rates), edge_span_(edge_span) {
+                       std::span<const std::uint32_t> by_end, const HostPath& host, const SwapRates& rates,
+                       std::int32_t edge_span, Bytes budget)
+    : points_(points), ranges_(ranges), by_end_(by_end), host_(host), rates_(rates), edge_span_(edge_span) {
   excess_.reserve(points.size());
   for (const PathPoint& point : points) {
     excess_.push_back(std::max<std::int64_t>(0, (point.required - budget).value));
@@ -66,7 +67,7 @@ PathSearch::PathSearch(std::span<const PathPoint> points, std::span<const PathRa
 
 // Longest paths from point `first` to those before `end`; entry i is of point first + i.
 LongestPath PathSearch::search(std::uint32_t first, std::uint32_t end, const Weights& weights,
-                               std::span<const Shared> shared) const {
+                               std::span<const Shared> shared, bool host) const {
   const auto link = [](Ppm weight, std::int64_t rate) {
     return weight == kUnchanged ? Link{kNanosPerSecond, rate}
                                 : Link{kNanosPerSecond * weight, Wide{rate} * kUnchanged};
@@ -78,7 +79,10 @@ LongestPath PathSearch::search(std::uint32_t first, std::uint32_t end, const Wei
   auto& longest = result.longest;
   OpenGaps open(*this, static_cast<std::uint32_t>(points_.size()));
   for (std::uint32_t q = 0; q <= first; ++q) open.advance(q);
-  std::uint32_t low = first;  // of the points within the edge span of q
+  std::uint32_t low = first;               // of the points within the edge span of q
+  std::optional<std::int64_t> host_clock;  // less what the host has spent
+  std::uint32_t host_from = first;
+  std::size_t next_step = 0;
   for (std::uint32_t q = first + 1; q < end; ++q) {
     open.advance(q);
     while (points_[q].op - points_[low].op > edge_span_ && low + 1 < q) ++low;
@@ -117,6 +121,17 @@ LongestPath PathSearch::search(std::uint32_t first, std::uint32_t end, const Wei
       best = longest[edges.start - first] + edges.time[i];
       step = {edges.start, ChainKind::shared, edges.out[i], edges.in[i]};
     }
+    for (; host && next_step < host_.steps.size() && host_.steps[next_step].to <= q; ++next_step) {
+      const HostPath::Step& from = host_.steps[next_step];
+      const std::int64_t clock = longest[from.from - first] + from.offset;
+      if (host_clock && clock <= *host_clock) continue;
+      host_clock = clock;
+      host_from = from.from;
+    }
+    if (host_clock && !points_[q].end && *host_clock + host_.spent[q] > best) {
+      best = *host_clock + host_.spent[q];
+      step = {host_from, ChainKind::host, 0, 0};
+    }
     longest[q - first] = best;
     result.steps[q - first] = step;
   }
@@ -135,7 +150,7 @@ PathSearch::Shared PathSearch::share(std::uint32_t start, bool whole_out, Ppm sl
   const std::uint32_t end = span_end(start);
   Weights weights{kUnchanged - slowdown, kUnchanged - slowdown, kUnchanged - slowdown};
   (whole_out ? weights.in : weights.out) = kUnchanged;
-  const LongestPath inner = search(start, end, weights, {});
+  const LongestPath inner = search(start, end, weights, {}, false);
   const ChainKind full = whole_out ? ChainKind::in : ChainKind::out;
   const Link whole{kNanosPerSecond * slowdown, Wide{whole_out ? rates_.out : rates_.in} * kUnchanged};
 
@@ -175,9 +190,9 @@ std::vector<PathSearch::Shared> PathSearch::shared_edges(const LongestPath& plai
 
 LongestPath PathSearch::run() const {
   const auto n = static_cast<std::uint32_t>(points_.size());
-  LongestPath plain = search(0, n, {}, {});
+  LongestPath plain = search(0, n, {}, {}, true);
   const std::vector<Shared> shared = shared_edges(plain);
-  return shared.empty() ? plain : search(0, n, {}, shared);
+  return shared.empty() ? plain : search(0, n, {}, shared, true);
 }
 
 }  // namespace swaplab

@@ -6,19 +6,21 @@
 #include <span>
 #include <vector>
 
+#include "sim/bounds/host_clock.hpp"
 #include "sim/machine.hpp"
 #include "trace/units.hpp"
 
 namespace swaplab {
 
-// Rates that no copy exceeds, bytes/s, and the share of them that remains while a copy of the other direction
-// runs.
+// Rates that no copy exceeds, bytes/s, the share of them that remains while a copy of the other direction
+// runs, and the costs of the host.
 struct SwapRates {
   std::int64_t out = 0, in = 0;
   Ppm out_beside_in = kUnchanged, in_beside_out = kUnchanged;
+  HostRules host{};
 };
 
-enum class ChainKind : std::uint8_t { compute, out, in, shared };
+enum class ChainKind : std::uint8_t { compute, out, in, shared, host };
 
 struct PathPoint {
   std::int32_t op;  // kRunStart possible
@@ -38,6 +40,17 @@ struct PathRange {
   std::int64_t bytes;
 };
 
+// The host's way to the points. Its clock at a launch, less what it has spent until then, never falls.
+struct HostPath {
+  // From point `to` on it is at least the time of point `from` plus `offset`.
+  struct Step {
+    std::uint32_t from, to;
+    std::int64_t offset;
+  };
+  std::vector<Step> steps;          // ascending by `to`
+  std::vector<std::int64_t> spent;  // per point that is a start: until the kernel can start; empty: no host
+};
+
 // How the longest path reaches a point.
 struct PathStep {
   std::uint32_t from;
@@ -55,8 +68,8 @@ class PathSearch {
  public:
   // `ranges` ascending by begin, `by_end` its rows ascending by end. All must outlive the search.
   PathSearch(std::span<const PathPoint> points, std::span<const PathRange> ranges,
-             std::span<const std::uint32_t> by_end, const SwapRates& rates, std::int32_t edge_span,
-             Bytes budget);
+             std::span<const std::uint32_t> by_end, const HostPath& host, const SwapRates& rates,
+             std::int32_t edge_span, Bytes budget);
 
   // O(points x points within the edge span), some three times that where the directions slow each other down.
   LongestPath run() const;
@@ -88,8 +101,9 @@ class PathSearch {
     std::vector<std::int64_t> out, in;
   };
 
+  // With the host's steps only where `host` says so.
   LongestPath search(std::uint32_t first, std::uint32_t end, const Weights& weights,
-                     std::span<const Shared> shared) const;
+                     std::span<const Shared> shared, bool host) const;
   std::uint32_t span_end(std::uint32_t first) const;
   Shared share(std::uint32_t start, bool whole_out, Ppm slowdown) const;
   std::vector<Shared> shared_edges(const LongestPath& plain) const;
@@ -97,6 +111,7 @@ class PathSearch {
   std::span<const PathPoint> points_;
   std::span<const PathRange> ranges_;
   std::span<const std::uint32_t> by_end_;
+  const HostPath& host_;
   SwapRates rates_;
   std::int32_t edge_span_;
   std::vector<std::int64_t> excess_;  // r, per point

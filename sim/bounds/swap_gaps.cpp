@@ -12,7 +12,7 @@ namespace {
 
 constexpr std::int64_t kLargestSum = std::int64_t{1} << 62;
 
-void check_size(const Program& program) {
+const Program& checked(const Program& program) {
   if (program.op_count() > static_cast<std::uint32_t>(std::numeric_limits<std::int32_t>::max() - 1)) {
     throw Error(ErrorKind::input, "bound: " + std::to_string(program.op_count()) +
                                       " operators, at most 2^31 - 2 are supported");
@@ -23,20 +23,21 @@ void check_size(const Program& program) {
       throw Error(ErrorKind::input, "bound: storages of negative size or of more than 2^62 bytes in all");
     }
   }
-  for (const Nanos t : program.device_time) {
-    if (t < Nanos{0} || __builtin_add_overflow(time, t.value, &time) || time > kLargestSum) {
-      throw Error(ErrorKind::input, "bound: device times negative or of more than 2^62 ns in all");
+  for (const auto* times : {&program.device_time, &program.host_time}) {
+    for (const Nanos t : *times) {
+      if (t < Nanos{0} || __builtin_add_overflow(time, t.value, &time) || time > kLargestSum) {
+        throw Error(ErrorKind::input, "bound: operator times negative or of more than 2^62 ns in all");
+      }
     }
   }
+  return program;
 }
 
 }  // namespace
 
-SwapGapTable::SwapGapTable(const Program& program) {
-  check_size(program);
-  const KernelOrder order(program);
+SwapGapTable::SwapGapTable(const Program& program) : order(checked(program)), host(program) {
   const std::uint32_t n = program.op_count();
-  kernels = order.spine();
+  const auto& kernels = order.spine();
   elapsed.resize(n + 1, Nanos{0});
   settled.resize(n + 1, 2 * std::int64_t{kRunStart} + 1);
   required.assign(n + 2, Bytes{0});  // differences first; one spare row behind the last operator

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "sim/bounds/host_clock.hpp"
 #include "sim/bounds/kernel_order.hpp"
 #include "sim/program.hpp"
 
@@ -33,13 +34,14 @@ struct SwapGapTable {
   std::int32_t longest = 0;   // largest close - open
   // [k + 1], k on the spine: bytes that exist during operator k; [0]: at the run's start
   std::vector<Bytes> required;
-  std::vector<Nanos> elapsed;          // [k]: time of the spine's kernels before k; op_count() + 1
-  std::vector<std::uint32_t> kernels;  // the spine, ascending
+  std::vector<Nanos> elapsed;  // [k]: time of the spine's kernels before k; op_count() + 1
   // [k]: where on the spine all kernels before operator k have ended. Odd, 2 i + 1: with kernel i of the
   // spine; even, 2 i: when it starts.
   std::vector<std::int64_t> settled;
   Bytes largest_working_set;  // largest sum of bytes that one operator accesses: the smallest budget
   std::uint32_t largest_working_set_op = 0;
+  KernelOrder order;
+  HostClock host;
 
   // Throws Error(input) when the program exceeds 2^31 - 2 operators or 2^62 bytes or nanoseconds in all.
   explicit SwapGapTable(const Program& program);

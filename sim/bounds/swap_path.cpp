@@ -42,7 +42,7 @@ std::vector<SwapGap> gaps_of_window(const SwapGapTable& table, std::int32_t star
 SwapRates best_rates(const Machine& machine) {
   return {machine.link(Direction::device_to_host).best_rate(),
           machine.link(Direction::host_to_device).best_rate(), machine.interference.d2h_during_h2d,
-          machine.interference.h2d_during_d2h};
+          machine.interference.h2d_during_d2h, host_rules(machine)};
 }
 
 std::string_view chain_kind_name(ChainKind kind) {
@@ -55,6 +55,8 @@ std::string_view chain_kind_name(ChainKind kind) {
       return "in";
     case ChainKind::shared:
       return "shared";
+    case ChainKind::host:
+      return "host";
   }
   return "";
 }
@@ -87,7 +89,7 @@ SwapPathBound::SwapPathBound(const Program& program, std::shared_ptr<const SwapG
   const std::int64_t settled = table_->settled[first_op];
   const bool at_end = settled % 2 != 0;  // of kernel `start`, else after it
   const auto start = static_cast<std::int32_t>(at_end ? (settled - 1) / 2 : settled / 2 - 1);
-  const auto& kernels = table_->kernels;
+  const auto& kernels = table_->order.spine();
   const auto begin = std::partition_point(kernels.begin(), kernels.end(), [start](std::uint32_t op) {
     return static_cast<std::int32_t>(op) <= start;
   });
@@ -105,6 +107,7 @@ SwapPathBound::SwapPathBound(const Program& program, std::shared_ptr<const SwapG
   const auto gaps = gaps_of_window(*table_, start, static_cast<std::int32_t>(*(end - 1)));
   choose_points(program, {begin, end}, gaps, options);
   choose_ranges(gaps);
+  if (rates.host.counts) follow_host(program);
 }
 
 // Blocks of equal weight (share of the window's time + share of the bytes of opening and closing gaps), in
@@ -205,6 +208,51 @@ void SwapPathBound::choose_ranges(const std::vector<SwapGap>& gaps) {
                    [this](std::uint32_t a, std::uint32_t b) { return ranges_[a].end < ranges_[b].end; });
 }
 
+// Steps from the run's beginning, from kernels that the host waits for, and from those that must end before
+// the launch queue has room.
+void SwapPathBound::follow_host(const Program& program) {
+  const HostClock& clock = table_->host;
+  const HostRules& rules = rates_.host;
+  const auto n = static_cast<std::uint32_t>(points_.size());
+  host_.spent.assign(n, 0);
+  const auto first_behind = [this](std::int64_t op) {
+    const auto it = std::partition_point(points_.begin(), points_.end(),
+                                         [op](const PathPoint& point) { return point.op <= op; });
+    return static_cast<std::uint32_t>(it - points_.begin());
+  };
+  // `kernel` has ended when the host has spent `spent`, up to its launches from point `to` on.
+  const auto add = [&](std::uint32_t kernel, std::uint32_t to, std::int64_t spent) {
+    const std::int32_t before = table_->order.begins_after(kernel);
+    const std::uint32_t behind = first_behind(before);
+    if (behind == 0 || to >= n) return;  // outside of the window
+    const PathPoint& from = points_[behind - 1];
+    Nanos rest = table_->elapsed[static_cast<std::size_t>(before + 1)] - from.time;
+    if (!table_->order.on_spine(kernel)) rest += program.device_time[kernel];
+    host_.steps.push_back({behind - 1, to, rest.value - spent});
+  };
+  if (points_.front().op == kRunStart) host_.steps.push_back({0, 1, 0});
+  for (std::uint32_t q = 0; q < n; ++q) {
+    if (points_[q].end) continue;
+    const auto op = static_cast<std::uint32_t>(points_[q].op);
+    const std::int64_t spent = clock.spent(op, rules);
+    host_.spent[q] = spent + rules.launch_latency.value;
+    if (rules.launch_queue_depth == 0) continue;
+    const std::uint32_t kernel = clock.launched_before(op, rules.launch_queue_depth);
+    if (kernel != kNever) add(kernel, q, spent);
+  }
+  const auto& syncs = clock.syncs();
+  const std::int64_t last = points_.back().op;
+  for (auto it = std::partition_point(syncs.begin(), syncs.end(),
+                                      [this](const HostClock::Sync& sync) {
+                                        return static_cast<std::int32_t>(sync.op) < points_.front().op;
+                                      });
+       it != syncs.end() && it->op < last; ++it) {
+    add(it->kernel, first_behind(it->op), clock.spent(it->op, rules));
+  }
+  std::stable_sort(host_.steps.begin(), host_.steps.end(),
+                   [](const HostPath::Step& a, const HostPath::Step& b) { return a.to < b.to; });
+}
+
 SwapBound SwapPathBound::at(Bytes budget) const {
   if (budget < Bytes{0}) throw Error(ErrorKind::usage, "bound: negative budget");
   SwapBound result;
@@ -218,7 +266,7 @@ SwapBound SwapPathBound::at(Bytes budget) const {
   const auto n = static_cast<std::uint32_t>(points_.size());
   if (!result.feasible || n < 2) return result;
 
-  const LongestPath path = PathSearch(points_, ranges_, by_end_, rates_, edge_span_, budget).run();
+  const LongestPath path = PathSearch(points_, ranges_, by_end_, host_, rates_, edge_span_, budget).run();
   const auto& [longest, steps] = path;
   result.total = Nanos{longest[n - 1]};
 
@@ -226,9 +274,9 @@ SwapBound SwapPathBound::at(Bytes budget) const {
     const PathStep& step = steps[q];
     const PathPoint &from = points_[step.from], &to = points_[q];
     const Nanos time{longest[q] - longest[step.from]};
-    if (step.kind == ChainKind::compute && !result.chain.empty() &&
-        result.chain.back().kind == ChainKind::compute) {
-      ChainLink& link = result.chain.back();  // compute continues: one link
+    const bool moves = step.kind != ChainKind::compute && step.kind != ChainKind::host;
+    if (!moves && !result.chain.empty() && result.chain.back().kind == step.kind) {
+      ChainLink& link = result.chain.back();  // it continues: one link
       link.from = static_cast<std::uint32_t>(from.op);
       link.from_end = from.end;
       link.time += time;

@@ -1,10 +1,10 @@
 // The proven swap-only bound: a longest path over bytes that every schedule must move.
 //
-// Model, with one compute stream (README.md generalizes to several): operators in program order, each needs
-// what it accesses on the device while it runs; bytes leave and return over two links; nothing is recomputed;
-// at any time the device holds at most the budget M. A gap is the time between two consecutive accesses a < c
-// of a storage, its version the content written last, by w <= a. Points are the starts S_k of operators and
-// the instants E_k- before their ends; a gap is open at the points strictly between E_a- and S_c. W_k: bytes of
+// Model, with one compute stream and a host that is always ahead: operators in program order, each needs what
+// it accesses on the device while it runs; bytes leave and return over two links; nothing is recomputed; at
+// any time the device holds at most the budget M. A gap is the time between two consecutive accesses a < c of
+// a storage, its version the content written last, by w <= a. Points are the starts S_k of operators and the
+// instants E_k- before their ends; a gap is open at the points strictly between E_a- and S_c. W_k: bytes of
 // the storages that must exist during operator k; r_k = max(0, W_k - M); D: compute time between two points.
 //
 //   Y(p,q) = bytes of gaps open at q whose version was complete by p (w ended before p)
@@ -36,6 +36,8 @@
 //   storages may lie on either side or on both, at no cost, as long as the device holds at most M.
 // - Gaps that reach over an edge of the window count as open up to that edge.
 // - Sampling operators deletes points, an edge span deletes edges: both only lower the bound.
+// Several streams, and the host that launches the kernels: README.md.
+//
 // Everything is integer and rounds down, so the result is never above any swap-only schedule on a
 // machine whose operators take at least device_time and whose links never exceed the given rates.
 #pragma once
@@ -108,6 +110,7 @@ class SwapPathBound {
   void choose_points(const Program& program, std::span<const std::uint32_t> kernels,
                      const std::vector<SwapGap>& gaps, SwapPathOptions options);
   void choose_ranges(const std::vector<SwapGap>& gaps);
+  void follow_host(const Program& program);
 
   std::shared_ptr<const SwapGapTable> table_;
   SwapRates rates_;
@@ -117,6 +120,7 @@ class SwapPathBound {
   std::vector<PathPoint> points_;
   std::vector<PathRange> ranges_;      // ascending by begin
   std::vector<std::uint32_t> by_end_;  // rows of ranges_, ascending by end
+  HostPath host_;
 };
 
 // One line per link, e.g. "11.2 GB out between operator 311 (aten.x) and operator 900 (aten.y): >= 203 ms".

@@ -154,6 +154,7 @@ struct TinyOptions {
   int max_storages = 6, max_ops = 9;
   std::int64_t max_bytes = 6, max_time = 8;
   std::int64_t max_streams = 1;
+  std::int64_t max_host_time = 0;  // above 0, some operators synchronize, too
 };
 
 // A random program small enough for exhaustive search. Unused storages are possible, as in real traces.
@@ -199,7 +200,13 @@ inline Program tiny_program(Dice& dice, TinyOptions options = {}) {
                                   : static_cast<std::uint16_t>(dice.in(0, options.max_streams - 1)));
   }
   b.end_iteration();
-  return b.finish();
+  Program program = b.finish();
+  if (options.max_host_time == 0) return program;
+  for (std::uint32_t op = 0; op < program.op_count(); ++op) {
+    program.host_time[op] = Nanos{dice.in(0, options.max_host_time)};
+    if (dice.chance(25)) program.op_flags[op] |= kSync;
+  }
+  return program;
 }
 
 }  // namespace swaplab::test

@@ -161,6 +161,48 @@ TEST_CASE("no schedule on several streams beats the bound; the bound of one stre
   CHECK(caught > 500);
 }
 
+TEST_CASE(
+    "no schedule beats the bound where the host counts; that of an idle device at the window's start would "
+    "be") {
+  Dice dice(91);
+  Tally whole, windows;
+  int raised = 0, caught = 0;
+  while (whole.instances + windows.instances < 4000) {
+    Program program = tiny_program(dice, {5, 8, 5, 6, dice.in(1, 2), dice.in(1, 12)});
+    SwapRates rates = random_rates(dice);
+    const bool inside = dice.chance(50);
+    const auto first = inside ? static_cast<std::uint32_t>(dice.in(1, program.op_count() - 2)) : 0U;
+    const auto end =
+        inside ? static_cast<std::uint32_t>(dice.in(first + 1, program.op_count())) : program.op_count();
+    const SwapPathBound deaf(program, first, end, rates, {0, 0});
+    rates.host = {true, 0_ns, Nanos{dice.in(0, 3)}, Nanos{dice.in(0, 2)}, dice.in(0, 3)};
+    const SwapPathBound path(program, first, end, rates, {0, 0});
+    const SwapBound bound = path.at(random_budget(dice, path));
+    CHECK(bound.total >= deaf.at(bound.budget).total);
+    raised += bound.total > deaf.at(bound.budget).total ? 1 : 0;
+    Nanos sum{0};
+    for (const ChainLink& link : bound.chain) sum += link.time;
+    CHECK(sum == bound.total);
+    const auto optimum = brute_force_swap_time(program, first, end, bound.budget, rates);
+    (inside ? windows : whole).add(bound, optimum);
+    // Over-tight: the host has not run ahead when the window begins.
+    const HostClock clock(program);
+    const std::int64_t spent = clock.spent(end - 1, rates.host) - clock.spent(first, rates.host);
+    caught += inside && optimum && program.op_flags[end - 1] != 0 && optimum->value < spent ? 1 : 0;
+  }
+  for (const Tally* tally : {&whole, &windows}) {
+    const std::string kind = tally == &whole ? " runs, " : " windows, ";
+    MESSAGE(tally->instances, kind, tally->stalled, " slower than the spine; optimum/bound mean ",
+            tally->mean(), ", worst ", tally->worst, ", ", tally->tight, " equal");
+    CHECK(tally->violations == 0);
+    CHECK(tally->stalled > 500);
+    CHECK(tally->tight > 50);
+  }
+  MESSAGE("the host raises ", raised, " bounds; what it spends in a window is no bound ", caught, " times");
+  CHECK(raised > 1000);
+  CHECK(caught > 50);
+}
+
 TEST_CASE("moving single bytes does not beat the bound either") {
   Dice dice(5);
   Tally tally;

@@ -253,7 +253,7 @@ TEST_CASE("hand-worked: two streams, the longest chain is the spine and others a
   b.end_iteration();
   const Program program = b.finish();
   const SwapGapTable table(program);
-  CHECK(table.kernels == std::vector<std::uint32_t>{0, 2, 4});
+  CHECK(table.order.spine() == std::vector<std::uint32_t>{0, 2, 4});
   // While op 2 runs A and C exist; B may not yet (op 1 need not have run).
   CHECK(table.required[3] == 12_B);
   // Out 4 B in 4 ns, back in 2 ns, as with one stream; op 5 ends later only if op 3 did.
