@@ -11,27 +11,24 @@ cd "$(dirname "$0")/.."
 . scripts/packages.sh
 swaplab_packages doctest-dev libbenchmark-dev python3
 
-build_and_test() {  # PRESET [ctest options]
+build_and_test() {  # PRESET [AREA...]
   local preset=$1
   shift
   cmake --preset "$preset" -DSWAPLAB_TESTS=ON >/dev/null
-  cmake --build "build/$preset"
-  ctest --test-dir "build/$preset" --output-on-failure "$@"
+  cmake --build "build/$preset" ${1:+--target "${@/#/test_}"}
+  ctest --test-dir "build/$preset" --output-on-failure ${1:+-R "^($(IFS='|' && echo "$*"))\$"}
 }
 
 for option in "$@"; do
   case $option in
     --format) scripts/lint.sh --format-only ;;
-    --lint)
-      cmake --preset release -DSWAPLAB_TESTS=ON >/dev/null
-      scripts/lint.sh
-      ;;
+    --lint) scripts/lint.sh ;;
     --clang)
       swaplab_packages clang
       build_and_test clang
       ;;
     --sanitize) build_and_test asan-ubsan ;;
-    --tsan) build_and_test tsan -R '^(experiments|gpu)$' ;;
+    --tsan) build_and_test tsan experiments gpu ;;
     --fuzz) scripts/fuzz.sh 10 ;;
     *)
       echo "error: unknown option $option; expected --format, --lint, --clang, --sanitize, --tsan, --fuzz" >&2
