@@ -18,6 +18,8 @@ bool recorded_on_gpu(const Trace& trace) {
   return false;
 }
 
+}  // namespace
+
 Nanos steady_sum(const StudyTrace& trace, const RunResult& result) {
   Nanos sum{0};
   for (std::uint32_t i = trace.steady_first; i < trace.steady_end && i < result.iterations.size(); ++i) {
@@ -25,8 +27,6 @@ Nanos steady_sum(const StudyTrace& trace, const RunResult& result) {
   }
   return sum;
 }
-
-}  // namespace
 
 Bytes BudgetSpec::resolve(Bytes peak) const {
   if (denominator == 0) return absolute;

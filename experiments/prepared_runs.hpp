@@ -76,6 +76,8 @@ TimeSource choose_times(const RunSettings& settings, const Trace& trace, const s
 // The parts of a run that do not depend on how the trace is read. `p`: its iterations.
 StudyTrace describe_trace(std::string path, TimeSource times, Bytes peak_bytes, Bytes largest_working_set,
                           const Program& p, const RunResult& unlimited);
+// Of the steady iterations, as far as the run came.
+Nanos steady_sum(const StudyTrace& trace, const RunResult& result);
 RunOptions run_options(const RunSettings& settings, Bytes budget, Needs needs);
 StudyRow start_row(const PolicySpec& policy, const BudgetSpec& budget, Bytes peak);
 // After row.result: what `none` would need where it had no room, and the steady total.

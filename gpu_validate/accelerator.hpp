@@ -65,6 +65,13 @@ struct Finding {
 
 struct VerifyCounts {
   std::uint64_t operands = 0, swap_ins = 0, words = 0, wrong_words = 0;
+  VerifyCounts& operator+=(const VerifyCounts& other) {
+    operands += other.operands;
+    swap_ins += other.swap_ins;
+    words += other.words;
+    wrong_words += other.wrong_words;
+    return *this;
+  }
 };
 
 // When a piece of work ran, on the clock of host_now().

@@ -156,10 +156,7 @@ class HostAccelerator final : public Accelerator {
     VerifyCounts sum;
     for (Lane& lane : lanes_) {
       const std::lock_guard guard(lane.lock);
-      sum.operands += lane.verified.operands;
-      sum.swap_ins += lane.verified.swap_ins;
-      sum.words += lane.verified.words;
-      sum.wrong_words += lane.verified.wrong_words;
+      sum += lane.verified;
     }
     return sum;
   }
@@ -226,10 +223,7 @@ class HostAccelerator final : public Accelerator {
         finding.ticket = item.ticket;
         if (l.findings.size() < kMaxFindings) l.findings.push_back(finding);
       }
-      l.verified.operands += counts.operands;
-      l.verified.swap_ins += counts.swap_ins;
-      l.verified.words += counts.words;
-      l.verified.wrong_words += counts.wrong_words;
+      l.verified += counts;
       l.times.push_back({since_opening(begin), since_opening(end)});
       l.completed = item.ticket;
       l.changed.notify_all();

@@ -6,19 +6,17 @@
 
 #include <algorithm>
 #include <atomic>
-#include <chrono>
 #include <cstring>
 #include <fstream>
 #include <functional>
 #include <thread>
 
 #include "gpu_validate/hardware.hpp"
+#include "gpu_validate/probe_parts.hpp"
 #include "trace/error.hpp"
 
 namespace swaplab {
 namespace {
-
-using Clock = std::chrono::steady_clock;
 
 constexpr std::int64_t kMiB = std::int64_t{1} << 20;
 constexpr std::int64_t kLargest = 256 * kMiB;  // copies beyond it would need much of a small computer
@@ -28,12 +26,6 @@ constexpr std::int64_t kStaging = 4 * kMiB;
 constexpr Nanos kLeastTimed{20'000};
 constexpr std::int64_t kMostRepeats = 4096;
 constexpr std::int64_t kLaunches = 16;  // of a sample of launches
-
-Nanos timed(const std::function<void()>& work) {
-  const auto begin = Clock::now();
-  work();
-  return Nanos{std::chrono::duration_cast<std::chrono::nanoseconds>(Clock::now() - begin).count()};
-}
 
 // Mean of `count` that took `total` together; never 0.
 Nanos each(Nanos total, std::int64_t count) {
@@ -204,9 +196,8 @@ class HostProbe final : public ProbeDevice {
 
   // A plain blocked product, so x above small matrices takes too long to be asked for.
   bool prepare_gemm(std::int64_t flop) {
-    std::int64_t n = 1;
-    while (2 * n * n * n < flop) ++n;
-    if (2 * n * n * n != flop || n > 512) return false;
+    const std::int64_t n = square_side(flop);
+    if (n == 0 || n > 512) return false;
     const std::int64_t bytes = n * n * static_cast<std::int64_t>(sizeof(float));
     auto* const a = reinterpret_cast<float*>(buffer(0, bytes));
     auto* const b = reinterpret_cast<float*>(buffer(1, bytes));

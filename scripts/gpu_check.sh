@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Everything that is done on hardware, in one run of at most 8 minutes; results are files:
-#   probe -> calibrate -> replay of 6 policies x 4 traces x 2 budgets -> validate -> compute-sanitizer on a
-#   small replay -> the real training check. Programs must be built before (build/release, or --build).
+#   probe -> calibrate -> replay of 6 policies x 4 traces x 2 budgets -> replay of the online policies, which
+#   plan with the times measured here -> validate -> compute-sanitizer on a small replay -> the real training check. Programs must be built before (build/release, or --build).
 #   --device cuda|cuda:N|host   host: a dry run of all of it without a GPU, on small sets
 #   --output DIR                default gpu_check
 #   --build DIR                 where swaplab and swaplab-gpu are (default build/release)
@@ -89,6 +89,11 @@ machine=$output/machine.yaml
 # 130: the time was over; what was finished is in the file.
 step 3-replay 180 "0 130" "$build/swaplab-gpu" replay --device "$device" --machine "$machine" --trace "$traces" \
   --policy "$policies" --budget 0.6x,0.8x --output "$output/measured.jsonl" "${replay[@]}"
+online=(--repeats 1 --iterations 8 --verify 16)
+[ "$device" = host ] && online+=(--bytes-scale 1/64 --time-scale 20)
+step 3-online 60 "0 130" "$build/swaplab-gpu" replay --device "$device" --machine "$machine" \
+  --trace configs/traces/gpt_small.jsonl.gz --policy adaptive,chameleon --budget 0.6x \
+  --output "$output/online.jsonl" "${online[@]}"
 # The probe measures no trace, so no trace was used for calibration.
 step 4-validate 60 0 "$build/swaplab" validate --measured "$output/measured.jsonl" --machine "$machine" \
   --html "$output/validation.html" "${tolerance[@]}"

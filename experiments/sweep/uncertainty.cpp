@@ -82,19 +82,6 @@ Ppm factor_of(const Uncertainty& uncertainty, const UncertainFigure& figure, con
 
 }  // namespace
 
-std::uint64_t SplitMix64::next() {
-  state_ += 0x9e3779b97f4a7c15ULL;
-  std::uint64_t z = state_;
-  z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9ULL;
-  z = (z ^ (z >> 27)) * 0x94d049bb133111ebULL;
-  return z ^ (z >> 31);
-}
-
-std::uint64_t SplitMix64::below(std::uint64_t bound) {
-  __extension__ using Unsigned = unsigned __int128;
-  return static_cast<std::uint64_t>((static_cast<Unsigned>(next()) * bound) >> 64);
-}
-
 std::uint64_t seed_of(std::uint64_t seed, std::string_view name, std::uint64_t number) {
   std::uint64_t hash = 0xcbf29ce484222325ULL ^ seed;  // FNV-1a over the name, mixed below
   for (const char c : name) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3ULL;

@@ -13,21 +13,10 @@
 
 #include "sim/machine.hpp"
 #include "sim/program.hpp"
+#include "trace/split_mix.hpp"
 
 namespace swaplab {
 
-// SplitMix64: a counter made random. Steele, Lea, Flood, "Fast splittable pseudorandom number
-// generators", OOPSLA 2014.
-class SplitMix64 {
- public:
-  explicit SplitMix64(std::uint64_t seed) : state_(seed) {}
-  std::uint64_t next();
-  // In [0, bound), without bias beyond 2^-64 (multiply-shift).
-  std::uint64_t below(std::uint64_t bound);
-
- private:
-  std::uint64_t state_;
-};
 // A seed from a seed and a name.
 std::uint64_t seed_of(std::uint64_t seed, std::string_view name, std::uint64_t number);
 

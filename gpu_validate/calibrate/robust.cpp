@@ -6,8 +6,8 @@
 #include <cmath>
 #include <string>
 
-#include "sim/wide_math.hpp"
 #include "trace/error.hpp"
+#include "trace/split_mix.hpp"
 
 namespace swaplab {
 namespace {
@@ -21,23 +21,6 @@ std::int64_t middle(std::vector<std::int64_t>& values) {
   const std::int64_t lower = *std::max_element(values.begin(), values.begin() + half);
   return lower + (upper - lower) / 2;
 }
-
-// SplitMix64 (Steele, Lea, Flood, OOPSLA 2014), with multiply-shift into [0, bound).
-class Random {
- public:
-  explicit Random(std::uint64_t seed) : state_(seed) {}
-  std::size_t below(std::size_t bound) {
-    state_ += 0x9e3779b97f4a7c15u;
-    std::uint64_t z = state_;
-    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
-    z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
-    z ^= z >> 31;
-    return static_cast<std::size_t>((static_cast<Wide>(z >> 1) * static_cast<Wide>(bound)) >> 63);
-  }
-
- private:
-  std::uint64_t state_;
-};
 
 }  // namespace
 
@@ -115,7 +98,7 @@ Estimate bootstrap_medians(const std::vector<std::span<const Nanos>>& groups,
   Estimate estimate;
   estimate.value = estimate.low = estimate.high = statistic(medians);
   if (resamples == 0) return estimate;
-  Random random(seed);
+  SplitMix64 random(seed);
   std::vector<double> values(resamples);
   std::vector<std::int64_t> drawn;
   for (double& value : values) {

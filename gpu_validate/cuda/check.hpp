@@ -3,8 +3,8 @@
 
 #include <cuda_runtime_api.h>
 
+#include <memory>
 #include <string>
-#include <utility>
 
 #include "trace/error.hpp"
 
@@ -52,50 +52,40 @@ class Event {
   cudaEvent_t event_ = nullptr;
 };
 
-class DeviceBuffer {
+// Memory of one kind, freed with its owner.
+template <class Kind>
+class Buffer {
  public:
-  DeviceBuffer() = default;
-  explicit DeviceBuffer(std::size_t bytes) {
-    if (bytes != 0) check(cudaMalloc(&data_, bytes), "cudaMalloc");
-  }
-  ~DeviceBuffer() { reset(); }
-  DeviceBuffer(DeviceBuffer&& other) noexcept : data_(std::exchange(other.data_, nullptr)) {}
-  DeviceBuffer& operator=(DeviceBuffer&& other) noexcept {
-    reset();
-    data_ = std::exchange(other.data_, nullptr);
-    return *this;
-  }
-  void* get() const { return data_; }
+  Buffer() = default;
+  template <class... Options>
+  explicit Buffer(std::size_t bytes, Options... options)
+      : data_(bytes == 0 ? nullptr : Kind::allocate(bytes, options...)) {}
+  void* get() const { return data_.get(); }
 
  private:
-  void reset() {
-    if (data_ != nullptr) static_cast<void>(cudaFree(data_));
-    data_ = nullptr;
-  }
-  void* data_ = nullptr;
+  struct Free {
+    void operator()(void* data) const { static_cast<void>(Kind::free(data)); }
+  };
+  std::unique_ptr<void, Free> data_;
 };
 
-class PinnedBuffer {
- public:
-  PinnedBuffer() = default;
-  explicit PinnedBuffer(std::size_t bytes, unsigned flags = cudaHostAllocPortable) {
-    if (bytes != 0) check(cudaHostAlloc(&data_, bytes, flags), "cudaHostAlloc");
+struct DeviceMemory {
+  static void* allocate(std::size_t bytes) {
+    void* data = nullptr;
+    check(cudaMalloc(&data, bytes), "cudaMalloc");
+    return data;
   }
-  ~PinnedBuffer() { reset(); }
-  PinnedBuffer(PinnedBuffer&& other) noexcept : data_(std::exchange(other.data_, nullptr)) {}
-  PinnedBuffer& operator=(PinnedBuffer&& other) noexcept {
-    reset();
-    data_ = std::exchange(other.data_, nullptr);
-    return *this;
-  }
-  void* get() const { return data_; }
-
- private:
-  void reset() {
-    if (data_ != nullptr) static_cast<void>(cudaFreeHost(data_));
-    data_ = nullptr;
-  }
-  void* data_ = nullptr;
+  static cudaError_t free(void* data) { return cudaFree(data); }
 };
+struct PinnedMemory {
+  static void* allocate(std::size_t bytes, unsigned flags = cudaHostAllocPortable) {
+    void* data = nullptr;
+    check(cudaHostAlloc(&data, bytes, flags), "cudaHostAlloc");
+    return data;
+  }
+  static cudaError_t free(void* data) { return cudaFreeHost(data); }
+};
+using DeviceBuffer = Buffer<DeviceMemory>;
+using PinnedBuffer = Buffer<PinnedMemory>;
 
 }  // namespace swaplab::cuda

@@ -4,17 +4,15 @@
 #include "gpu_validate/cuda/cuda_probe.hpp"
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 #include <cstring>
 #include <functional>
 
 #include "gpu_validate/cuda/cublas.hpp"
+#include "gpu_validate/probe_parts.hpp"
 
 namespace swaplab::cuda {
 namespace {
-
-using Clock = std::chrono::steady_clock;
 
 constexpr std::int64_t kMiB = std::int64_t{1} << 20;
 constexpr std::int64_t kBackgroundPiece = 16 * kMiB;
@@ -22,13 +20,6 @@ constexpr std::int64_t kFastLink = 500;  // bytes per ns: no link is faster, so 
 constexpr std::int64_t kSlowLink = 3;    // bytes per ns: a copy is not slower, so background kernels suffice
 // ns that the gate stands: longer than it takes to queue what is measured, and each copy beside it.
 constexpr std::uint64_t kGate = 40'000, kGatePerCopy = 10'000;
-
-Nanos timed(const std::function<void()>& work) {
-  const auto begin = Clock::now();
-  work();
-  return Nanos{std::max<std::int64_t>(
-      1, std::chrono::duration_cast<std::chrono::nanoseconds>(Clock::now() - begin).count())};
-}
 
 std::byte* bytes(void* data) {
   return static_cast<std::byte*>(data);
@@ -240,9 +231,8 @@ class CudaProbe final : public ProbeDevice {
     if (!tried_cublas_) cublas_ = Cublas::load(main_);
     tried_cublas_ = true;
     if (!cublas_ || !Cublas::offers(type)) return false;
-    std::int64_t n = 1;
-    while (2 * n * n * n < flop) ++n;
-    if (2 * n * n * n != flop) return false;
+    const std::int64_t n = square_side(flop);
+    if (n == 0) return false;
     const std::int64_t matrix = n * n * static_cast<std::int64_t>(Cublas::element_bytes(type));
     for (const std::size_t which : {0u, 1u, 2u}) {
       if (!device_memory(which, matrix)) return false;

@@ -7,21 +7,15 @@ namespace swaplab {
 
 using Json = nlohmann::ordered_json;
 
-Nanos MeasuredCell::steady_total(const Repeat& repeat) const {
-  Nanos sum{0};
-  for (std::uint32_t i = trace.steady_first; i < trace.steady_end && i < repeat.result.iterations.size(); ++i)
-    sum += repeat.result.iterations[i].time();
-  return sum;
-}
-
 const MeasuredCell::Repeat& MeasuredCell::median() const {
   std::vector<const Repeat*> ok;
   for (const Repeat& repeat : repeats) {
     if (repeat.result.outcome == Outcome::ok) ok.push_back(&repeat);
   }
   if (ok.empty()) return repeats.at(0);
-  std::stable_sort(ok.begin(), ok.end(),
-                   [&](const Repeat* a, const Repeat* b) { return steady_total(*a) < steady_total(*b); });
+  std::stable_sort(ok.begin(), ok.end(), [&](const Repeat* a, const Repeat* b) {
+    return steady_sum(trace, a->result) < steady_sum(trace, b->result);
+  });
   return *ok[(ok.size() - 1) / 2];
 }
 
@@ -30,7 +24,7 @@ std::string measured_line(const MeasuredCell& cell, std::size_t index, const Acc
   StudyRow row;
   row.budget = cell.budget;
   row.result = shown.result;
-  row.steady_total = row.result.outcome == Outcome::ok ? cell.steady_total(shown) : Nanos{0};
+  row.steady_total = row.result.outcome == Outcome::ok ? steady_sum(cell.trace, shown.result) : Nanos{0};
   RunRecord record;
   record.index = index;
   record.key = cell.key;
@@ -60,10 +54,7 @@ std::string measured_line(const MeasuredCell& cell, std::size_t index, const Acc
     for (const IterationMetrics& iteration : repeat.result.iterations)
       times.push_back(iteration.time().value);
     iterations.push_back(std::move(times));
-    counts.operands += repeat.integrity.counts.operands;
-    counts.swap_ins += repeat.integrity.counts.swap_ins;
-    counts.words += repeat.integrity.counts.words;
-    counts.wrong_words += repeat.integrity.counts.wrong_words;
+    counts += repeat.integrity.counts;
     for (const std::string& finding : repeat.integrity.findings) {
       if (findings.size() < 20) findings.push_back(finding);
     }

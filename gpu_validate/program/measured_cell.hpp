@@ -34,8 +34,6 @@ struct MeasuredCell {
   };
   std::vector<Repeat> repeats;
 
-  // Steady iterations of a repeat.
-  Nanos steady_total(const Repeat& repeat) const;
   // The repeat whose steady iterations took the median time; for an even number the faster of the two. The
   // first one when none is ok.
   const Repeat& median() const;

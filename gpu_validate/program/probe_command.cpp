@@ -1,12 +1,12 @@
 #include <unistd.h>
 
-#include <algorithm>
 #include <cstdio>
 #include <ctime>
 #include <iostream>
 
 #include "experiments/options.hpp"
 #include "experiments/text.hpp"
+#include "gpu_validate/calibrate/robust.hpp"
 #include "gpu_validate/probe.hpp"
 #include "gpu_validate/program/commands.hpp"
 #include "trace/error.hpp"
@@ -55,18 +55,13 @@ void print_table(const ProbeResult& result) {
               device.driver.c_str(), device.runtime.c_str(), device.date.c_str());
   TextTable table({"quantity", "x", "samples", "median", "MAD", "rate"}, 1);
   for (const MeasuredSeries& series : result.measurements.series) {
-    std::vector<Nanos> sorted = series.samples;
-    std::sort(sorted.begin(), sorted.end());
-    const Nanos median = sorted[sorted.size() / 2];
-    std::vector<Nanos> deviations;
-    for (const Nanos sample : sorted) deviations.push_back(std::max(sample - median, median - sample));
-    std::sort(deviations.begin(), deviations.end());
+    const Nanos middle = median(series.samples);
     const std::string x = series.unit == XUnit::bytes ? human_bytes(Bytes{series.x})
                           : series.unit == XUnit::call
                               ? std::string("-")
                               : std::to_string(series.x) + " " + std::string(x_unit_name(series.unit));
-    table.add({series.quantity, x, std::to_string(series.samples.size()), human_time(median),
-               human_time(deviations[deviations.size() / 2]), rate_text(series, median)});
+    table.add({series.quantity, x, std::to_string(series.samples.size()), human_time(middle),
+               human_time(median_absolute_deviation(series.samples)), rate_text(series, middle)});
   }
   std::fputs(table.text().c_str(), stdout);
   if (!result.unsupported.empty()) {
