@@ -1,4 +1,3 @@
-#include <fstream>
 #include <iostream>
 #include <nlohmann/json.hpp>
 
@@ -6,7 +5,6 @@
 #include "experiments/options.hpp"
 #include "experiments/text.hpp"
 #include "policy/registry.hpp"
-#include "sim/allocator/replay.hpp"
 #include "sim/machine_io.hpp"
 #include "trace/error.hpp"
 
@@ -161,46 +159,6 @@ int machines_command(const Arguments& given) {
   for (const FigureSource& source : machine.sources)
     sources.add({source.figure, source.status, source.source});
   std::cout << sources.text();
-  return kExitOk;
-}
-
-int allocator_command(const Arguments& given) {
-  Arguments arguments = given;
-  const std::string action = take_action(arguments, "allocator", {"replay", "snapshot", "--help"});
-  if (action == "snapshot") return allocator_snapshot_command(arguments);
-  po::options_description options("options");
-  options.add_options()("help,h", "this text")("conf", po::value<std::string>()->default_value(""),
-                                               "PYTORCH_CUDA_ALLOC_CONF")(
-      "capacity", po::value<std::string>()->default_value("1024GiB"),
-      "device memory in bytes (1099511627776) or with a unit")(
-      "fraction", po::value<double>()->default_value(0), "memory fraction, 0 = none")(
-      "summary", "checkpoints instead of every request")("file", po::value<std::string>(),
-                                                         "request log (positional)");
-  const po::variables_map values = parse_options(arguments, options, "file");
-  if (action == "--help" || values.count("help") != 0) {
-    std::cout << "swaplab allocator replay REQUESTS --conf \"expandable_segments:True\" --capacity BYTES\n\n"
-                 "swaplab allocator snapshot FILE...     how far PyTorch's own snapshots agree (--help)\n\n"
-                 "Request lines: m ID SIZE STREAM | f ID | r ID STREAM | c STREAM N | z | e\n\n"
-              << options;
-    return kExitOk;
-  }
-  if (values.count("file") == 0)
-    throw Error(ErrorKind::usage, "swaplab allocator replay needs a request log");
-  const std::string path = values["file"].as<std::string>();
-  std::ifstream in(path);
-  if (!in) throw Error(ErrorKind::input, path + ": cannot open");
-  ReplayOptions replay;
-  replay.request_name = path;
-  replay.conf = values["conf"].as<std::string>();
-  replay.fraction = values["fraction"].as<double>();
-  Bytes capacity;
-  std::string text = values["capacity"].as<std::string>();
-  if (text.find_first_not_of("0123456789") == std::string::npos) text += "B";
-  const std::string wrong = parse_bytes(text, capacity);
-  if (!wrong.empty()) throw Error(ErrorKind::usage, "--capacity: " + wrong);
-  replay.capacity = static_cast<std::uint64_t>(capacity.value);
-  if (values.count("summary") != 0) replay.summarise();
-  replay_requests(in, replay, std::cout);
   return kExitOk;
 }
 

@@ -1,13 +1,33 @@
 #include "experiments/options.hpp"
 
+#include <algorithm>
 #include <filesystem>
 #include <system_error>
+#include <thread>
+#include <typeinfo>
 
 #include "trace/error.hpp"
+#include "trace/io.hpp"
 
 namespace po = boost::program_options;
 
 namespace swaplab {
+
+namespace {
+
+// Boost reads "-1" into an unsigned number as 4294967295.
+void refuse_negative(const po::options_description& options, const po::option& given) {
+  if (given.value.empty() || !given.value.front().starts_with("-")) return;
+  const po::option_description* option = options.find_nothrow(given.string_key, false);
+  if (option == nullptr) return;
+  const auto* typed = dynamic_cast<const po::typed_value_base*>(option->semantic().get());
+  if (typed == nullptr) return;
+  const std::type_info& type = typed->value_type();
+  if (type == typeid(unsigned) || type == typeid(std::size_t) || type == typeid(std::uint64_t))
+    throw Error(ErrorKind::usage, "--" + given.string_key + ": '" + given.value.front() + "' is below zero");
+}
+
+}  // namespace
 
 po::variables_map parse_options(const Arguments& arguments, const po::options_description& options,
                                 const std::string& positional) {
@@ -17,8 +37,10 @@ po::variables_map parse_options(const Arguments& arguments, const po::options_de
     if (!positional.empty()) words.add(positional.c_str(), -1);
     using Style = po::command_line_style::style_t;
     const int style = static_cast<int>(Style::unix_style) & ~static_cast<int>(Style::allow_guessing);
-    po::store(po::command_line_parser(arguments).options(options).positional(words).style(style).run(),
-              values);
+    const po::parsed_options parsed =
+        po::command_line_parser(arguments).options(options).positional(words).style(style).run();
+    for (const po::option& option : parsed.options) refuse_negative(options, option);
+    po::store(parsed, values);
     po::notify(values);
   } catch (const po::unknown_option& error) {
     std::vector<std::string> names;
@@ -59,6 +81,35 @@ void check_output(const std::string& output, const std::vector<std::string>& inp
       throw Error(ErrorKind::usage,
                   output + ": is read by this command, too, and would be lost; write to another file");
   }
+}
+
+void check_ending(const std::string& path, std::span<const std::string_view> endings) {
+  std::string all;
+  for (const std::string_view ending : endings) {
+    if (path.size() > ending.size() && path.ends_with(ending)) return;
+    all += (all.empty() ? "" : ending == endings.back() ? " or " : ", ") + std::string(ending);
+  }
+  throw Error(ErrorKind::usage, path + ": the name says the format and must end in " + all);
+}
+
+void check_trace_output(const std::string& output, const std::vector<std::string>& inputs) {
+  check_ending(output, kTraceEndings);
+  check_output(output, inputs);
+}
+
+unsigned jobs_of(const po::variables_map& values) {
+  if (values.count("jobs") == 0) return std::max(1u, std::thread::hardware_concurrency());
+  const unsigned jobs = values["jobs"].as<unsigned>();
+  if (jobs < 1 || jobs > 4096)
+    throw Error(ErrorKind::usage, "--jobs must be 1 to 4096, found " + std::to_string(jobs) +
+                                      "; leave it out for one thread per processor");
+  return jobs;
+}
+
+void refuse_repeats(const std::string& option, std::vector<std::string> values) {
+  std::sort(values.begin(), values.end());
+  const auto twice = std::adjacent_find(values.begin(), values.end());
+  if (twice != values.end()) throw Error(ErrorKind::usage, option + ": '" + *twice + "' is listed twice");
 }
 
 std::vector<std::string> split_list(const std::string& text, char separator) {

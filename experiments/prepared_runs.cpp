@@ -5,6 +5,7 @@
 #include "sim/machine_io.hpp"
 #include "sim/wide_math.hpp"
 #include "trace/error.hpp"
+#include "trace/human.hpp"
 #include "trace/import/report.hpp"
 #include "trace/io.hpp"
 
@@ -31,6 +32,12 @@ Nanos steady_sum(const StudyTrace& trace, const RunResult& result) {
 Bytes BudgetSpec::resolve(Bytes peak) const {
   if (denominator == 0) return absolute;
   return Bytes{static_cast<std::int64_t>(static_cast<Wide>(peak.value) * numerator / denominator)};
+}
+
+bool BudgetSpec::same_as(const BudgetSpec& other) const {
+  if ((denominator == 0) != (other.denominator == 0)) return false;
+  return denominator == 0 ? absolute == other.absolute
+                          : numerator * other.denominator == other.numerator * denominator;  // each below 1e9
 }
 
 std::vector<BudgetSpec> parse_budgets(const std::string& text) {
@@ -60,6 +67,11 @@ std::vector<BudgetSpec> parse_budgets(const std::string& text) {
       if (spec.numerator == 0) throw Error(ErrorKind::usage, wrong + "; zero leaves nothing to run in");
     } else if (!parse_bytes(spec.text, spec.absolute).empty() || spec.absolute <= Bytes{0}) {
       throw Error(ErrorKind::usage, wrong);
+    }
+    for (const BudgetSpec& other : specs) {
+      if (spec.same_as(other))
+        throw Error(ErrorKind::usage, "budget '" + spec.text + "' is listed twice" +
+                                          (spec.text == other.text ? "" : ": as '" + other.text + "', too"));
     }
     specs.push_back(spec);
   }
@@ -137,8 +149,7 @@ void finish_row(const PolicySpec& spec, AllocatorKind allocator, const StudyTrac
     result.smallest_budget = allocator == AllocatorKind::ideal     ? trace.peak_bytes
                              : allocator == AllocatorKind::caching ? unlimited.allocator.peak_reserved
                                                                    : unlimited.allocator.peak_allocated;
-    result.explanation +=
-        "; without swapping it needs " + std::to_string(result.smallest_budget.value) + " B";
+    result.explanation += "; without swapping it needs " + exact_bytes(result.smallest_budget);
   }
   if (result.outcome == Outcome::ok) row.steady_total = steady_sum(trace, result);
 }

@@ -25,8 +25,9 @@ struct BudgetSpec {
   std::int64_t numerator = 0, denominator = 0;  // fraction of the peak when denominator > 0
   Bytes absolute{0};
   Bytes resolve(Bytes peak) const;
+  bool same_as(const BudgetSpec& other) const;  // the same bytes on every trace
 };
-// "0.4x,0.6x,16GiB". Throws Error(usage).
+// "0.4x,0.6x,16GiB". Throws Error(usage), also where one is listed twice.
 std::vector<BudgetSpec> parse_budgets(const std::string& text);
 
 struct StudyTrace {

@@ -5,7 +5,6 @@
 #include <cstdio>
 #include <iostream>
 #include <nlohmann/json.hpp>
-#include <thread>
 
 #include "experiments/commands.hpp"
 #include "experiments/options.hpp"
@@ -13,6 +12,7 @@
 #include "experiments/sweep/machine_override.hpp"
 #include "experiments/text.hpp"
 #include "sim/machine_io.hpp"
+#include "sim/schedule_io.hpp"
 #include "trace/error.hpp"
 
 namespace po = boost::program_options;
@@ -213,6 +213,7 @@ bool take_bound(std::string& policies) {
   std::string rest;
   for (const std::string& part : split_list(policies)) {
     if (part == "bound") {
+      if (found) throw Error(ErrorKind::usage, "policy 'bound' is listed twice");
       found = true;
     } else {
       rest += (rest.empty() ? "" : ",") + part;
@@ -220,6 +221,23 @@ bool take_bound(std::string& policies) {
   }
   if (found) policies = rest;
   return found;
+}
+
+// One line for all budgets that the machine does not have.
+void warn_of_large_budgets(const Study& study, const StudyRequest& request) {
+  std::string list;
+  for (std::size_t b = 0; b < study.budgets.size(); ++b) {
+    const StudyBudget& at = study.budgets[b];
+    if (at.budget <= request.machine.hbm_capacity || at.text == "inf") continue;
+    const bool share = at.text.ends_with("x");
+    if (!share && b >= request.budgets.size()) continue;  // said for the first trace
+    const std::string of =
+        study.traces.size() > 1 ? " of " + study.traces[b / request.budgets.size()].path : "";
+    list += (list.empty() ? "" : ", ") + at.text + (share ? " (" + human_bytes(at.budget) + of + ")" : "");
+  }
+  if (!list.empty())
+    request.warn("more than the " + human_bytes(request.machine.hbm_capacity) + " of device memory that '" +
+                 request.machine.name + "' has, simulated all the same: budget " + list);
 }
 
 constexpr const char* kHelp = R"(swaplab run: compare swap policies on recorded traces
@@ -233,12 +251,20 @@ examples:
               --budget 0.7x --machine h100-pcie5 --iterations 10 --json
   swaplab run --trace months.swt --policy lru,chameleon --budget 0.5x --bounded-memory
 
-columns, means over the steady iterations:
-  slowdown      iteration time over that of the same job without a budget
-  vs bound      above the proven lower bound of the same budget
-  swap-in       compute waits for a copy back; memory: for room that a copy out still occupies;
-                other stalls: host work, synchronisation, allocator recovery (--json has each)
-  frag          share of reserved bytes that was not allocated at the peak
+columns; times and bytes are means of one steady iteration:
+  budget        device memory that the run may use: a share of the trace's own peak, or bytes
+  policy        as given; '(bound)' is the proven bound of that budget, no schedule that only swaps is faster
+  outcome       see below; 'proven' for the bound
+  iter time     time of an iteration (ns to s)
+  slowdown      the same over that of the job without a budget (1.000x: swapping costs nothing)
+  vs bound      how far it is above the bound (%); '-': there is none
+  swap-in       compute waited for a copy back to the device (time)
+  memory        compute waited for room that a copy out still occupied (time)
+  other stalls  host work, synchronisation, allocator recovery (time; --json has each)
+  out/iter, in/iter   bytes copied to the host and back
+  peak alloc    most bytes in use at once; peak reserved: most bytes that the allocator took from the device
+  frag          share of the reserved bytes that was not allocated at the peak (%)
+Times: 1 ms = 1000 us; bytes: 1 GiB = 1024 MiB.
 outcomes: ok; infeasible: one operator needs more than the budget at once, no policy can run it (for `none`: its
 peak does not fit); out_of_memory: the policy found nothing to evict, another one may.
 Online policies (chameleon, adaptive, static-plan, capuchin-swap) learn for some iterations first: give them
@@ -268,7 +294,7 @@ int run_command(const Arguments& arguments) {
       "fragLimit:BYTES,defragLevel:0,... of the stitching one")(
       "set", po::value<std::vector<std::string>>()->composing(),
       "FIGURE=VALUE: change the machine, e.g. links.bandwidth=2x; repeatable")(
-      "jobs,j", po::value<unsigned>(), "threads (default: all); results do not depend on it")(
+      "jobs,j", po::value<unsigned>(), kJobsHelp)(
       "explain-bound", "print the chain of reasons of each bound")("json",
                                                                    "one JSON document instead of tables")(
       "bounded-memory",
@@ -288,6 +314,7 @@ int run_command(const Arguments& arguments) {
     for (const std::string& path : split_list(list)) request.traces.push_back(path);
   }
   if (request.traces.empty()) throw Error(ErrorKind::usage, "--trace names no file");
+  refuse_repeats("--trace", request.traces);
   std::string policies = values["policy"].as<std::string>();
   const bool bound_asked = take_bound(policies);
   if (!bound_asked || !policies.empty()) request.policies = parse_policies(policies);
@@ -297,12 +324,6 @@ int run_command(const Arguments& arguments) {
   if (values.count("set") != 0) {
     for (const std::string& assignment : values["set"].as<std::vector<std::string>>())
       apply_figure_assignment(request.machine, assignment);
-  }
-  for (const BudgetSpec& budget : request.budgets) {
-    if (budget.denominator == 0 && budget.absolute > request.machine.hbm_capacity && budget.text != "inf")
-      request.warn("budget " + budget.text + " is more than the " +
-                   human_bytes(request.machine.hbm_capacity) + " of device memory that '" +
-                   request.machine.name + "' has; it is simulated all the same");
   }
   if (values.count("times") != 0) {
     const std::string times = values["times"].as<std::string>();
@@ -327,10 +348,10 @@ int run_command(const Arguments& arguments) {
     request.allocator_config = parse_alloc_conf(conf);
     require_supported(request.allocator_config);
   }
-  request.jobs = values.count("jobs") != 0 ? std::max(1u, values["jobs"].as<unsigned>())
-                                           : std::max(1u, std::thread::hardware_concurrency());
+  request.jobs = jobs_of(values);
   if (values.count("schedule") != 0) {
     request.schedule_path = values["schedule"].as<std::string>();
+    check_ending(request.schedule_path, kScheduleEndings);
     check_output(request.schedule_path, request.traces);
   }
   const bool terminal = ::isatty(STDERR_FILENO) != 0;
@@ -358,6 +379,7 @@ int run_command(const Arguments& arguments) {
   };
 
   const Study study = run_study(request);
+  warn_of_large_budgets(study, request);
   if (request.bounded_memory && terminal) std::fputs("\r\033[K", stderr);
   if (values.count("json") != 0) {
     Json document;
@@ -374,6 +396,8 @@ int run_command(const Arguments& arguments) {
     std::cout << document.dump(1) << '\n';
   } else {
     print_tables(study, request, values.count("explain-bound") != 0);
+    std::cout.flush();
+    if (terminal) std::fputs("\n(columns and units: swaplab run --help)\n", stderr);
   }
   for (const StudyRow& row : study.rows) {
     if (row.result.outcome == Outcome::policy_error) return kExitPolicy;

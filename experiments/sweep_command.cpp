@@ -137,14 +137,13 @@ int sweep_task_command(const Arguments& arguments) {
   if (values.count("folder") == 0 || values.count("generation") == 0 || values.count("task") == 0)
     throw Error(ErrorKind::usage, "swaplab sweep-task needs FOLDER, --generation and --task");
   run_slurm_task(values["folder"].as<std::vector<std::string>>()[0], values["generation"].as<unsigned>(),
-                 values["task"].as<unsigned>(), std::max(1u, values["jobs"].as<unsigned>()));
+                 values["task"].as<unsigned>(), jobs_of(values));
   return kExitOk;
 }
 
 int sweep_command(const Arguments& arguments) {
   po::options_description options("options");
-  options.add_options()("help,h", "this text")("jobs,j", po::value<unsigned>(),
-                                               "threads (default: all); results do not depend on it")(
+  options.add_options()("help,h", "this text")("jobs,j", po::value<unsigned>(), kJobsHelp)(
       "executor", po::value<std::string>()->default_value("local"),
       "local, or slurm: a job array on this cluster")(
       "shards", po::value<unsigned>()->default_value(0),
@@ -196,8 +195,7 @@ int sweep_command(const Arguments& arguments) {
     print_dry_run(plan, session.output + "/" + results_folder_name(plan), json);
     return kExitOk;
   }
-  session.jobs = values.count("jobs") != 0 ? std::max(1u, values["jobs"].as<unsigned>())
-                                           : std::max(1u, std::thread::hardware_concurrency());
+  session.jobs = jobs_of(values);
   session.resume = values.count("resume") != 0;
   session.retry_failed = values.count("retry-failed") != 0;
   session.any_build = values.count("any-build") != 0;

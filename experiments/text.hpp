@@ -1,15 +1,12 @@
-// Tables and human-readable quantities, always with a unit.
+// Tables.
 #pragma once
 
 #include <string>
 #include <vector>
 
-#include "trace/units.hpp"
+#include "trace/human.hpp"
 
 namespace swaplab {
-
-std::string human_bytes(Bytes bytes);  // "11.20 GiB"; exact bytes below 1 KiB
-std::string human_time(Nanos time);    // "412.8 ms"
 
 // Left-aligned first columns, right-aligned others; two spaces between.
 class TextTable {

@@ -32,6 +32,7 @@ int trace_convert_command(const Arguments& arguments) {
   if (values.count("file") == 0 || values["file"].as<std::vector<std::string>>().size() != 1 ||
       values.count("output") == 0)
     throw Error(ErrorKind::usage, "swaplab trace convert needs one file and -o OUT");
+  check_trace_output(values["output"].as<std::string>(), values["file"].as<std::vector<std::string>>());
   ReadReport read;
   Trace trace = read_trace(values["file"].as<std::vector<std::string>>()[0], &read);
   print_warnings(read);

@@ -74,7 +74,7 @@ int trace_import_command(const Arguments& arguments) {
   }
   if (values.count("file") == 0) throw Error(ErrorKind::usage, "swaplab trace import needs a file");
   if (values.count("output") != 0)
-    check_output(values["output"].as<std::string>(), values["file"].as<std::vector<std::string>>());
+    check_trace_output(values["output"].as<std::string>(), values["file"].as<std::vector<std::string>>());
   const ImportResult result =
       import_files(values["file"].as<std::vector<std::string>>(), values["from"].as<std::string>());
   if (values.count("json") != 0) {

@@ -61,12 +61,11 @@ Json report_json(const std::string& path, const Trace& trace, const ReadReport& 
 }
 
 void print_check(const std::string& path, const TraceReport& report) {
-  std::printf("%s: %s\n  operators %llu  storages %llu  peak %lld B (%s)  live at end %lld B (%s)\n",
-              path.c_str(), report.problems.empty() ? "ok" : "NOT CONSISTENT",
+  std::printf("%s: %s\n  operators %llu  storages %llu  peak %s  live at end %s\n", path.c_str(),
+              report.problems.empty() ? "ok" : "NOT CONSISTENT",
               static_cast<unsigned long long>(report.operators),
-              static_cast<unsigned long long>(report.storages),
-              static_cast<long long>(report.peak_bytes.value), human_bytes(report.peak_bytes).c_str(),
-              static_cast<long long>(report.live_bytes.value), human_bytes(report.live_bytes).c_str());
+              static_cast<unsigned long long>(report.storages), exact_bytes(report.peak_bytes).c_str(),
+              exact_bytes(report.live_bytes).c_str());
   for (const std::string& problem : report.problems) std::printf("  problem: %s\n", problem.c_str());
 }
 

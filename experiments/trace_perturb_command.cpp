@@ -131,6 +131,7 @@ int trace_perturb_command(const Arguments& arguments) {
       values.count("output") == 0 || values.count("apply") == 0) {
     throw Error(ErrorKind::usage, "swaplab trace perturb needs one file, -o OUT and at least one --apply");
   }
+  check_trace_output(values["output"].as<std::string>(), values["file"].as<std::vector<std::string>>());
   std::vector<PerturbationRequest> requests;
   for (const std::string& text : values["apply"].as<std::vector<std::string>>())
     requests.push_back(parse_perturbation(text));

@@ -222,6 +222,7 @@ int trace_synth_command(const Arguments& arguments) {
   }
   if (config_name.empty())
     throw Error(ErrorKind::usage, "swaplab trace synth needs a CONFIG (--list shows those known by name)");
+  if (values.count("output") != 0) check_trace_output(values["output"].as<std::string>(), {config_name});
   const synth::WorkloadConfig config = synth::load_workload(config_name, overrides);
   if (values.count("show") != 0) {
     std::cout << Json::parse(synth::workload_json(config)).dump(1) << '\n';

@@ -65,9 +65,11 @@ Tolerances parse_tolerances(const std::string& text) {
                       {"peak", &t.peak, 10 * kUnchanged},
                       {"tau", &t.tau, kUnchanged},
                       {"regret", &t.regret, 10 * kUnchanged}};
+  std::vector<std::string> given;
   for (const std::string& part : split_list(text, ',')) {
     const std::size_t equals = part.find('=');
     const std::string name = part.substr(0, equals);
+    given.push_back(name);
     std::vector<std::string> names;
     bool found = false;
     for (const Row& row : rows) {
@@ -80,6 +82,7 @@ Tolerances parse_tolerances(const std::string& text) {
       throw Error(ErrorKind::usage, "--tolerance: expected iteration=, peak=, tau= or regret=, got '" + part +
                                         "'" + did_you_mean(name, names));
   }
+  refuse_repeats("--tolerance", given);
   return t;
 }
 

@@ -18,10 +18,10 @@ NamedRegistry<PolicyFactory>& registered() {
 }
 
 std::string help_line(const PolicyFactory& factory) {
-  std::string text = "\n  parameters:";
+  std::string text = "; parameters:";
   const auto rows = factory.describe();
   if (rows.empty()) return text + " none";
-  for (const auto& row : rows) text += " " + row.name + " (" + row.range + ") = " + row.value + ";";
+  for (const auto& row : rows) text += " " + row.name + " (" + row.range + ") = " + row.value + ",";
   text.pop_back();
   return text;
 }

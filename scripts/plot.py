@@ -22,9 +22,11 @@ try:
 except ImportError:
     sys.exit("error: matplotlib is missing; apt-get install python3-matplotlib (and use /usr/bin/python3)")
 
-# Okabe and Ito's palette, told apart by colour-blind readers; markers repeat the distinction in print.
-COLORS = ["#0072b2", "#e69f00", "#009e73", "#cc79a7", "#d55e00", "#56b4e9", "#000000", "#8c6d1f"]
-MARKERS = ["o", "s", "^", "D", "v", "P", "X", "*"]
+# Okabe and Ito's palette and three more, told apart by colour-blind readers; seven markers (no common factor with ten)
+# and dashes from the eleventh on keep 70 policies apart, in print, too.
+COLORS = ["#0072b2", "#e69f00", "#009e73", "#cc79a7", "#d55e00", "#56b4e9", "#7a5c10", "#7f7f7f", "#7b4fb5", "#000000"]
+MARKERS = ["o", "s", "^", "D", "v", "X", "P"]
+DASHES = ["-", "--", ":", "-."]
 
 
 def read_records(folder):
@@ -71,7 +73,8 @@ def policies(records):
 
 def style(names, name):
     at = names.index(name)
-    return {"color": COLORS[at % len(COLORS)], "marker": MARKERS[at % len(MARKERS)]}
+    return {"color": COLORS[at % len(COLORS)], "marker": MARKERS[at % len(MARKERS)],
+            "linestyle": DASHES[at // len(COLORS) % len(DASHES)]}
 
 
 def draw_curves(records, arguments, axes):
@@ -143,7 +146,7 @@ def draw_stalls(records, arguments, axes):
     for at, part in enumerate(parts):
         values = [r["metrics"][part] / 1e6 for r in rows]
         label = part.removesuffix("_ns").removeprefix("stall_").replace("_", " ")
-        axes.barh(range(len(rows)), values, left=left, label=label, color="0.7" if at == 0 else COLORS[(at - 1) % 8])
+        axes.barh(range(len(rows)), values, left=left, label=label, color="0.7" if at == 0 else COLORS[(at - 1) % len(COLORS)])
         left = [a + b for a, b in zip(left, values)]
     varying = [f for f in rows[0]["factors"] if len({r["factors"][f] for r in rows}) > 1] or ["policy"]
     labels = [" ".join(short(r["factors"][f]) if f == "trace" else r["factors"][f] for f in varying) for r in rows]

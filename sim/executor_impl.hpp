@@ -2,6 +2,7 @@
 #pragma once
 
 #include "sim/executor.hpp"
+#include "trace/human.hpp"
 
 namespace swaplab {
 
@@ -405,9 +406,9 @@ void Executor<Device, Memory>::require_host_block(Slot slot) {
   if (state.has_host_block) return;
   Bytes pinned;
   if (!host_pool_.take(size(slot), pinned)) {
-    throw RunEnded{Outcome::out_of_memory, "operator " + std::to_string(op_) + ": host memory is full (" +
-                                               std::to_string(host_pool_.pinned().value) +
-                                               " B pinned); cannot move out " + describe(slot)};
+    throw RunEnded{Outcome::out_of_memory, "operator " + std::to_string(op_) +
+                                               ": host memory is full: " + exact_bytes(host_pool_.pinned()) +
+                                               " are pinned; cannot move out " + describe(slot)};
   }
   state.has_host_block = true;
   device_.host_block_taken(slot);
@@ -464,7 +465,7 @@ std::string Executor<Device, Memory>::describe(Slot slot) const {
   std::string text = "storage " + std::to_string(index(program_.origin[s]));
   const std::string_view name = program_.names[program_.slot_name[s]];
   if (!name.empty()) text += " '" + std::string(name) + "'";
-  return text + " (" + std::to_string(program_.bytes[s].value) + " B)";
+  return text + " of " + exact_bytes(program_.bytes[s]);
 }
 
 template <class Device, class Memory>
@@ -478,12 +479,12 @@ RunEnded Executor<Device, Memory>::out_of_memory(Slot slot, bool fragmented) con
   std::string text = "operator " + std::to_string(op_);
   if (op_ < program_.op_count())
     text += " (" + std::string(program_.names[program_.name[program_.row(op_)]]) + ")";
-  text += " needs " + describe(slot) + ", but " + std::to_string(memory_.allocated().value) +
-          " B of the budget of " + std::to_string(budget_.value) + " B are allocated (" +
-          std::to_string(pinned.value) + " B by this operator's own storages)";
+  text += " needs " + describe(slot) + ", but " + exact_bytes(memory_.allocated()) + " of the budget of " +
+          exact_bytes(budget_) + " are allocated, " + exact_bytes(pinned) +
+          " of them by this operator's own storages";
   if (fragmented) {
-    text += ", " + std::to_string(memory_.reserved().value) +
-            " B are reserved and no free piece is large enough (fragmentation)";
+    text += ", " + exact_bytes(memory_.reserved()) +
+            " are reserved and no free piece is large enough (fragmentation)";
   }
   return {Outcome::out_of_memory, text + ", and the policy evicts nothing more"};
 }

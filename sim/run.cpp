@@ -3,6 +3,7 @@
 #include "sim/run_result.hpp"
 #include "sim/stitching_memory.hpp"
 #include "sim/virtual_device.hpp"
+#include "trace/human.hpp"
 
 namespace swaplab {
 namespace {
@@ -57,8 +58,8 @@ RunResult infeasible_result(Bytes working_set, std::uint32_t op, std::string_vie
   result.outcome = Outcome::infeasible;
   result.smallest_budget = working_set;
   result.explanation = "operator " + std::to_string(op) + " (" + std::string(name) + ") accesses " +
-                       std::to_string(working_set.value) + " B at once, more than the budget of " +
-                       std::to_string(budget.value) + " B: no swap policy can run it";
+                       exact_bytes(working_set) + " at once, more than the budget of " + exact_bytes(budget) +
+                       ": no swap policy can run it";
   return result;
 }
 

@@ -22,6 +22,7 @@ namespace swaplab {
 
 // Compressed when `path` ends in .gz or .zst. Atomic: a temporary file beside the target is renamed
 // when complete. Throws Error(output).
+inline constexpr std::string_view kScheduleEndings[] = {".jsonl", ".jsonl.gz", ".jsonl.zst"};
 void write_schedule(const Schedule& schedule, const std::string& path);
 // The compression is recognised by content. Throws Error(input) with file and line.
 Schedule read_schedule(const std::string& path);

@@ -7,6 +7,11 @@
 
 namespace swaplab {
 
+// Name of the temporary file beside `path` in which this process writes its content, with host and process,
+// so that whoever finds it knows whose it is. Removes those of processes on this host that have ended (killed
+// before they could): files of other hosts (a shared file system) and of living processes stay.
+std::string partial_file(const std::string& path);
+
 // Writes to a temporary file beside the target, which commit() renames into place; without commit() the
 // temporary is removed. Every method throws Error(output) naming the target.
 class AtomicFile {

@@ -1,6 +1,7 @@
 // Which format a file is in, and which one a name asks for.
 #include "trace/io.hpp"
 
+#include <algorithm>
 #include <array>
 #include <filesystem>
 #include <fstream>
@@ -63,7 +64,7 @@ MappedTrace map_trace(const std::string& path) {
 void write_trace(const Trace& trace, const std::string& path) {
   const auto ends = [&](std::string_view end) { return std::string_view(path).ends_with(end); };
   if (ends(".swt")) return write_swt(trace, path);
-  if (!ends(".jsonl") && !ends(".jsonl.gz") && !ends(".jsonl.zst")) {
+  if (std::none_of(std::begin(kTraceEndings), std::end(kTraceEndings), ends)) {
     throw Error(ErrorKind::usage,
                 path + ": the format follows the extension: .swt, .jsonl, .jsonl.gz or .jsonl.zst");
   }

@@ -39,7 +39,9 @@ Trace parse_jsonl(std::string_view text, const std::string& name, ReadReport* re
 // Schema v1 text. Signatures that no operator uses are left out; the others are numbered by first use.
 std::string jsonl_text(const Trace& trace);
 
-// Writes by extension: .swt, .jsonl, .jsonl.gz, .jsonl.zst. Atomic: a temporary file beside the
+// What a trace's file name ends in; the format follows it.
+inline constexpr std::string_view kTraceEndings[] = {".swt", ".jsonl", ".jsonl.gz", ".jsonl.zst"};
+// Writes by extension (kTraceEndings). Atomic: a temporary file beside the
 // target is renamed when complete. Throws Error(output).
 void write_trace(const Trace& trace, const std::string& path);
 

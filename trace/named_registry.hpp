@@ -42,7 +42,7 @@ class NamedRegistry {
       all += (all.empty() ? "" : ", ") + names.back();
     }
     throw Error(ErrorKind::usage, "unknown " + one_ + " '" + std::string(name) + "'" +
-                                      did_you_mean(name, names) + "\n  " + many_ + ": " + all);
+                                      did_you_mean(name, names) + "; " + many_ + ": " + all);
   }
 
  private:

@@ -9,7 +9,7 @@ import json
 import math
 import pathlib
 
-from tables_common import COLORS, GIB, parameter, percent, plots, print_table, read, setting, short
+from tables_common import COLORS, GIB, legend_above, parameter, percent, plots, print_table, read, setting, short
 
 
 # ---- (a) profiling overhead
@@ -57,18 +57,25 @@ def experiment_a(records, _):
         figure, axes = plt.subplots(figsize=(6.4, 3.4))
         shown = [m for m in MODES if m != "none"]
         labels = [f"{r['trace']}\n{r['machine'].split('-')[0]}" for r in rows]
+        least = min((100 * r["overhead"][m] for r in rows for m in shown if r["overhead"][m] > 0), default=1e-3)
+        floor = 10.0 ** math.floor(math.log10(max(least, 1e-3)))
         for i, m in enumerate(shown):
             axes.bar([x + (i - 2) * 0.16 for x in range(len(rows))],
-                     [max(100 * r["overhead"][m], 1e-3) for r in rows], 0.16, label=MODES[m], color=COLORS[i])
-        axes.axhline(0.9, color="0.3", linewidth=0.8, linestyle="--")
-        axes.text(3.6, 1.0, "paper, lightweight: 0.9 %", fontsize=6)
-        axes.axhline(219, color="0.3", linewidth=0.8, linestyle=":")
-        axes.text(3.6, 240, "paper, existing profilers: up to 219 %", fontsize=6)
+                     [max(100 * r["overhead"][m], floor) for r in rows], 0.16, label=MODES[m], color=COLORS[i])
         axes.set_yscale("log")
-        axes.set_ylim(1e-3, 1e4)
+        axes.set_ylim(floor, max(1000, 3 * max(100 * max(r["overhead"].values()) for r in rows)))
+        axes.set_xlim(-0.6, len(rows) - 0.4)
+        for percentage, line, text in ((0.9, "--", "paper, lightweight: 0.9 %"),
+                                       (219, ":", "paper, existing profilers: up to 219 %")):
+            axes.axhline(percentage, color="0.3", linewidth=0.8, linestyle=line)
+            axes.text(-0.57, percentage * 1.1, text, fontsize=6, ha="left",
+                      bbox={"facecolor": "white", "edgecolor": "none", "alpha": 0.75, "pad": 0.8})
         axes.set_ylabel("overhead, % of the iteration")
-        axes.set_xticks(range(len(rows)), labels, fontsize=5, rotation=30)
-        axes.legend(fontsize=6, frameon=False, ncol=2, loc="upper right")
+        axes.yaxis.set_major_formatter(lambda v, _: f"{v:g} %")
+        crowded = len(rows) > 5
+        axes.set_xticks(range(len(rows)), labels, fontsize=5.5 if crowded else 7, rotation=30 if crowded else 0,
+                        ha="right" if crowded else "center", rotation_mode="anchor" if crowded else "default")
+        legend_above(axes, 5)
         return figure
 
     return {"rows": rows, "mean": mean, "reductions": reductions}, draw
@@ -124,19 +131,30 @@ def experiment_b(records, recompute):
     print("\nlayers = what the model would need without swapping, in units of the device's memory (the paper: up to 4x)")
 
     def draw(plt):
-        figure, panels = plt.subplots(1, len(runs), figsize=(3.4 * len(runs), 2.9), sharey=True, squeeze=False)
+        figure, panels = plt.subplots(1, len(runs), figsize=(3.4 * len(runs), 3.1), sharex=True, sharey=True, squeeze=False)
+        end = 4.4  # past the paper's 4x
         for axes, kind in zip(panels[0], runs):
             for i, (name, points) in enumerate(runs[kind].items()):
                 xy = [(plain_demand[p["layers"]] / p["budget"], p["slowdown"]) for p in points
                       if p["slowdown"] and p["layers"] in plain_demand]
-                if xy:
-                    axes.plot(*zip(*xy), marker="os^Dv"[i % 5], markersize=3.5, linewidth=1.1, color=COLORS[i], label=name)
+                if xy:  # several curves begin in one point: the first marks are the largest, and hollow
+                    axes.plot(*zip(*xy), marker="os^Dv"[i % 5], markersize=6.5 - i if i < 4 else 3.5, linewidth=1.1,
+                              markerfacecolor="none" if i < 2 else None, color=COLORS[i], label=name)
+                    end = max(end, 1.08 * max(x for x, _ in xy))
             axes.axvline(4, color="0.3", linewidth=0.8, linestyle="--")
-            axes.text(4.05, axes.get_ylim()[0], "paper 4x", fontsize=6, va="bottom")
+            axes.text(3.93, 0.02, "paper: 4x", fontsize=6, ha="right", va="bottom", transform=axes.get_xaxis_transform())
+            axes.axvline(1, color="0.7", linewidth=0.8, linestyle=":")
+            axes.axhline(1, color="0.7", linewidth=0.8, linestyle=":")
             axes.set_title("sequence: " + kind, fontsize=8)
             axes.set_xlabel("memory needed / device memory")
+        panels[0][0].set_xlim(0, end)
+        panels[0][0].set_ylim(1 - 0.12 * (panels[0][0].get_ylim()[1] - 1), None)
         panels[0][0].set_ylabel("slowdown against unlimited memory")
-        panels[0][0].legend(fontsize=6, frameon=False)
+        handles = {}
+        for axes in panels[0]:
+            for handle, name in zip(*axes.get_legend_handles_labels()):
+                handles.setdefault(name, handle)
+        figure.legend(handles.values(), handles.keys(), fontsize=6.5, frameon=False, loc="lower center", ncol=len(handles))
         return figure
 
     return {"rows": result}, draw
@@ -188,10 +206,13 @@ def experiment_c(records, _):
         for axes, (group, entries) in zip(panels[0], tables):
             names = [STRATEGIES.get(e["strategy"], e["strategy"]) for e in entries]
             colors = ["0.85" if not e["ok"] else "0.55" if e["strategy"] in STRATEGIES else COLORS[0] for e in entries]
-            axes.barh(range(len(entries)), [e["time_ns"] / 1e9 for e in entries], color=colors)
+            bars = axes.barh(range(len(entries)), [e["time_ns"] / 1e9 for e in entries], color=colors)
+            axes.bar_label(bars, [f"{e['time_ns'] / 1e9:.2f}" + ("" if e["ok"] else ", does not fit") for e in entries],
+                           fontsize=5.5, padding=2)
+            axes.margins(x=0.16 if all(e["ok"] for e in entries) else 0.32)
             axes.set_yticks(range(len(entries)), names, fontsize=6)
             axes.invert_yaxis()
-            axes.set_xlabel("iteration, s (light: does not fit)", fontsize=7)
+            axes.set_xlabel("iteration, s (blue: swapping)", fontsize=7)
             axes.set_title(f"{group}: {entries[0]['machine']}, {entries[0]['budget'] / GIB:.0f} GiB", fontsize=8)
         return figure
 
@@ -260,14 +281,19 @@ def experiment_e(records, _):
         left.axvline(1, color="0.4", linewidth=0.8)
         left.invert_yaxis()
         left.set_xlabel("time / default (mean, range over programs)", fontsize=7)
-        left.legend(fontsize=6, frameon=False)
+        left.grid(axis="y", color="0.9", linewidth=0.6)
+        left.set_axisbelow(True)
+        legend_above(left, 2)
         shown = [c for c in columns if c.startswith(budgets[0] + " ")]
         for i, (policy, by_column) in enumerate(allocators.items()):
             right.bar([x + (i - 1) * 0.25 for x in range(len(shown))], [by_column.get(c, 0) for c in shown], 0.25,
                       label=policy.split(":")[0], color=COLORS[i])
-        right.set_xticks(range(len(shown)), [c.replace(", ", "\n").replace(" ", "\n", 1) for c in shown], fontsize=6)
-        right.set_ylabel("time / PyTorch's allocator", fontsize=7)
-        right.legend(fontsize=6, frameon=False)
+        right.set_xticks(range(len(shown)), [c.split(" ", 1)[1].replace(", ", "\n").replace("maps at", "maps\nat") for c in shown],
+                         fontsize=6)
+        right.axhline(1, color="0.4", linewidth=0.8)
+        right.set_xlabel(f"allocator, at {budgets[0]}", fontsize=7)
+        right.set_ylabel("time / PyTorch's allocator (caching)", fontsize=7)
+        legend_above(right, 3)
         return figure
 
     return {"variants": result, "allocators": allocators}, draw
@@ -324,8 +350,8 @@ def experiment_f(records, _):
                 if name == shown[0]:
                     axes.set_title(link, fontsize=7)
             row[0].set_ylabel(f"{name}\nhidden size", fontsize=7)
-        panels[-1][0].set_xlabel("sequence", fontsize=7)
-        figure.suptitle(f"slowdown at half the memory, batch {batch}", fontsize=8)
+        figure.supxlabel("sequence length, tokens", fontsize=7)
+        figure.suptitle(f"slowdown at half the memory, batch {batch}, by link bandwidth (columns)", fontsize=8)
         return figure
 
     return {"cells": [{"link": k[0], "batch": k[1], "hidden": k[2], "sequence": k[3], **c} for k, c in cells.items()],
@@ -350,7 +376,7 @@ def main():
     plt = plots() if arguments.figure else None
     if plt is not None:
         figure = draw(plt)
-        figure.tight_layout()
+        figure.tight_layout(rect=(0, 0.07 if figure.legends else 0, 1, 1))
         figure.savefig(arguments.figure, dpi=170)
 
 

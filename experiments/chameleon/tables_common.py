@@ -56,6 +56,12 @@ def plots():
         return None
 
 
+def legend_above(axes, columns):
+    """A legend that covers no data."""
+    axes.legend(fontsize=6, frameon=False, ncol=columns, loc="lower center", bbox_to_anchor=(0.5, 1.0),
+                columnspacing=1.2, handletextpad=0.5)
+
+
 COLORS = ["#0072b2", "#e69f00", "#009e73", "#cc79a7", "#d55e00", "#56b4e9", "0.3"]
 
 

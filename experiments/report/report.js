@@ -4,10 +4,39 @@ const data = JSON.parse(document.getElementById("data").textContent);
 const columns = data.columns, count = columns.index.length;
 const text = (name, i) => { const c = columns[name]; return c ? c.words[c.rows[i]] : ""; };
 const number = (name, i) => { const c = columns[name]; return c ? c[i] : null; };
-const palette = ["#0072b2", "#e69f00", "#009e73", "#cc79a7", "#d55e00", "#56b4e9", "#8c6d1f", "#7f7f7f"];
+// Ten colours that colour-blind readers tell apart beside their neighbours (report.css has a set for dark pages).
+// Seven marks and, from the eleventh on, dashes: 10 and 7 have no common factor, so 70 policies look different.
+const palette = [...Array(10).keys()].map(k => `var(--c${k})`);
+const marks = ["circle", "square", "triangle", "diamond", "down", "cross", "plus"], dashes = [null, "7 3", "2 3", "9 3 2 3"];
 const policies = data.policies;
-const color = p => p === "(bound)" ? "var(--soft)" : palette[policies.indexOf(p) % palette.length];
-const shorten = t => t.replace(/^.*\//, "").replace(/(\.jsonl|\.swt)?(\.gz|\.zst)?$/, "");
+function style(p) {
+  if (p === "(bound)") return { color: "var(--soft)", mark: "circle", dash: "6 4" };
+  const k = policies.indexOf(p);
+  return { color: palette[k % palette.length], mark: marks[k % marks.length], dash: dashes[Math.floor(k / palette.length) % dashes.length] };
+}
+// "configs/traces/gpt.jsonl.gz | insert:rate=0.1" becomes "gpt | insert:rate=0.1".
+const shorten = t => t.split(" | ").map((part, k) => k ? part : part.replace(/^[^ ]*\//, "").replace(/(\.jsonl|\.swt)?(\.gz|\.zst)?$/, "")).join(" | ");
+// Labels of at most `room` characters that stay apart: long names lose their keys' folders ("training.batch=16" is
+// "batch=16"), then their middle, then all that they share with others that would look the same.
+function fit(names, room) {
+  const brief = names.map(n => n.length <= room ? n : n.replace(/\b[a-z_]+\.(?=[a-z_]+=)/g, ""));
+  const cut = (n, head) => n.length <= room ? n : n.slice(0, head) + "\u2026" + n.slice(n.length - (room - 1 - head));
+  let labels = (new Set(brief).size === new Set(names).size ? brief : names).slice();
+  const whole = labels.slice();
+  labels = labels.map(n => cut(n, Math.floor((room - 1) / 3)));
+  for (const label of new Set(labels)) {
+    const same = [...labels.keys()].filter(k => labels[k] === label);
+    if (new Set(same.map(k => whole[k])).size < 2) continue;
+    const first = whole[same[0]];
+    let from = 0;
+    while (same.every(k => whole[k][from] === first[from])) ++from;
+    const head = Math.min(5, from);
+    for (const k of same) labels[k] = whole[k].slice(0, head) + "\u2026" + whole[k].slice(from, from + room - head - 1);
+  }
+  const order = [...new Set(whole)];
+  return labels.map((l, k) => labels.some((other, j) => other === l && whole[j] !== whole[k]) ? `${l.slice(0, room - 4)} #${order.indexOf(whole[k]) + 1}` : l);
+}
+const labelRoom = (width, items) => Math.min(width, Math.max(60, Math.max(...items.map(t => t.length)) * 6.9 + 16));
 function element(tag, attributes = {}, ...children) {
   const svg = ["svg", "g", "path", "line", "rect", "circle", "polygon", "text", "title"].includes(tag);
   const node = svg ? document.createElementNS("http://www.w3.org/2000/svg", tag) : document.createElement(tag);
@@ -44,8 +73,29 @@ function choose(id, label, options, draw, names = options) {
   if (options.length > 1 || options[0] !== "") document.getElementById(id).append(element("label", {}, label + " ", select));
   return select;
 }
-function legend(names) {
-  return element("div", { class: "legend" }, ...names.map(n => { const i = element("i"); i.style.background = color(n); return element("span", {}, i, n); }));
+// The mark of a policy around a point.
+function mark(policy, x, y, r, attributes = {}, ...children) {
+  const look = style(policy), a = { class: "mark", fill: look.color, ...attributes };
+  const corners = list => element("polygon", { ...a, points: list.map(([dx, dy]) => `${x + dx * r},${y + dy * r}`).join(" ") }, ...children);
+  const t = .42, turned = list => list.map(([dx, dy]) => [(dx - dy) * .75, (dx + dy) * .75]);
+  const plus = [[-t, -1.2], [t, -1.2], [t, -t], [1.2, -t], [1.2, t], [t, t], [t, 1.2], [-t, 1.2], [-t, t], [-1.2, t], [-1.2, -t], [-t, -t]];
+  switch (look.mark) {
+    case "square": return corners([[-.9, -.9], [.9, -.9], [.9, .9], [-.9, .9]]);
+    case "triangle": return corners([[0, -1.2], [1.1, .9], [-1.1, .9]]);
+    case "down": return corners([[0, 1.2], [1.1, -.9], [-1.1, -.9]]);
+    case "diamond": return corners([[0, -1.3], [1.3, 0], [0, 1.3], [-1.3, 0]]);
+    case "plus": return corners(plus);
+    case "cross": return corners(turned(plus));
+    default: return element("circle", { ...a, cx: x, cy: y, r }, ...children);
+  }
+}
+function legend(names, lines = true) {
+  return element("div", { class: "legend" }, ...names.map(n => {
+    const width = lines ? 30 : 14, sample = element("svg", { class: "sample", viewBox: `0 0 ${width} 12`, width, height: 12 });
+    if (lines) sample.append(element("line", { x1: 0, x2: width, y1: 6, y2: 6, stroke: style(n).color, "stroke-width": 2, "stroke-dasharray": style(n).dash }));
+    sample.append(mark(n, width / 2, 6, 4));
+    return element("span", {}, sample, n);
+  }));
 }
 function ticks(low, high, wanted) {
   const raw = (high - low) / wanted || 1, power = 10 ** Math.floor(Math.log10(raw));
@@ -86,23 +136,33 @@ function verdicts() {
   fill("verdict", element("p", {}, `${c.metric} relative to ${c.baseline}; differences below ${(c.threshold * 100).toFixed(1)} % do not matter. Geometric mean over traces, ${(c.confidence * 100).toFixed(0)} % bootstrap-t interval, Wilcoxon with Holm's correction.`), element("div", { class: "cards" }, ...cards));
 }
 
+// Round ratios between 2^low and 2^high, 1 first, at least `gap` pixels apart; the logarithms when there are too few.
+function ratioTicks(low, high, px, gap) {
+  const chosen = [], round = [1, .5, 2, .8, 1.2, .6, 1.5, .7, .9, 1.1, .4, 3, .3, 4, .2, 5, .1, 10, .05, 20, .02, 50, .01, 100, .95, 1.05, 1.3, 1.4];
+  for (const t of round) {
+    const at = Math.log2(t);
+    if (at >= low && at <= high && chosen.every(c => Math.abs(px(Math.log2(c)) - px(at)) >= gap)) chosen.push(t);
+  }
+  return chosen.length > 2 ? chosen.sort((a, b) => a - b) : ticks(low, high, 4).map(t => 2 ** t);
+}
 function dots(candidate) {
   const c = data.comparison, one = c.candidates.find(x => x.candidate === candidate);
   if (!one || !one.pairs.length) { fill("dots", element("p", {}, "No pairs.")); return; }
   const names = one.traces.map(t => t.trace), logs = one.pairs.map(p => Math.log2(p.ratio));
   const low = Math.min(-0.1, ...logs) * 1.08, high = Math.max(0.1, ...logs) * 1.08;
-  const width = chartWidth, row = 24, top = 12, height = top + (names.length + 1) * row + 42, left = narrow ? 120 : 190;
+  const width = chartWidth, row = 24, top = 12, height = top + (names.length + 1) * row + 42;
+  const shortNames = fit(names.map(shorten), narrow ? 18 : 40), left = labelRoom(narrow ? 140 : 300, [...shortNames, "geometric mean"]);
   const svg = element("svg", { viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": "ratio per pair" });
   const px = v => left + (v - low) / (high - low) * (width - left - 16), bottom = top + (names.length + 1) * row;
-  for (const t of ticks(low, high, narrow ? 4 : 8)) svg.append(element("line", { class: "axis", x1: px(t), x2: px(t), y1: top, y2: bottom }),
-    element("text", { class: "soft", x: px(t), y: bottom + 15, "text-anchor": "middle" }, (2 ** t).toFixed(2) + "x"));
+  for (const t of ratioTicks(low, high, px, 48)) svg.append(element("line", { class: "axis", x1: px(Math.log2(t)), x2: px(Math.log2(t)), y1: top, y2: bottom }),
+    element("text", { class: "soft", x: px(Math.log2(t)), y: bottom + 15, "text-anchor": "middle" }, decimals(t) + "x"));
   const threshold = Math.log2(1 + c.threshold);
   svg.append(element("rect", { x: px(-threshold), width: Math.max(1, px(threshold) - px(-threshold)), y: top, height: bottom - top, fill: "var(--line)", opacity: .6 }));
   names.forEach((name, k) => {
     const y = top + (k + .5) * row;
-    svg.append(element("text", { x: left - 8, y: y + 4, "text-anchor": "end" }, shorten(name).slice(0, narrow ? 15 : 26)));
+    svg.append(element("text", { class: "name", x: left - 8, y: y + 4, "text-anchor": "end" }, shortNames[k], element("title", {}, name)));
     for (const p of one.pairs.filter(p => p.trace === name))
-      svg.append(element("circle", { class: "mark", cx: px(Math.log2(p.ratio)), cy: y, r: 4.5, fill: color(candidate), opacity: .8 }, element("title", {}, `${p.where}: ${p.ratio.toFixed(3)}x`)));
+      svg.append(mark(candidate, px(Math.log2(p.ratio)), y, 4.5, { opacity: .8 }, element("title", {}, `${name} ${p.where}: ${p.ratio.toFixed(3)}x`)));
   });
   const y = top + (names.length + .5) * row, m = px(Math.log2(one.ratio));
   const inside = v => Math.min(width - 16, Math.max(left, px(v === null ? Infinity : Math.log2(Math.max(v, 1e-9)))));
@@ -130,35 +190,37 @@ function curves(trace, setting) {
   const { svg, px, py } = plane(chartWidth, narrow ? 300 : 380, [Math.min(...xs) - spread * .03, Math.max(...xs) + spread * .03], [Math.min(1, ...ys) * .98, Math.max(...ys) * 1.04], "budget, as a share of the trace's peak", "slowdown", decimals, v => decimals(v) + "x");
   for (const [name, points] of series) {
     const sorted = [...points].sort((a, b) => a[0] - b[0]);
-    svg.append(element("path", { d: "M" + sorted.map(([x, y]) => `${px(x)},${py(y)}`).join("L"), fill: "none", stroke: color(name), "stroke-width": 2, "stroke-dasharray": name === "(bound)" ? "6 4" : null }));
-    for (const [x, y] of sorted) svg.append(element("circle", { class: "mark", cx: px(x), cy: py(y), r: 3.5, fill: color(name) }, element("title", {}, `${name} at ${x.toFixed(3)}x: ${y.toFixed(3)}x`)));
+    svg.append(element("path", { d: "M" + sorted.map(([x, y]) => `${px(x)},${py(y)}`).join("L"), fill: "none", stroke: style(name).color, "stroke-width": 2, "stroke-dasharray": style(name).dash }));
+    for (const [x, y] of sorted) svg.append(mark(name, px(x), py(y), 4, {}, element("title", {}, `${name} at ${x.toFixed(3)}x: ${y.toFixed(3)}x`)));
   }
   fill("curves", legend([...series.keys()]), svg);
 }
 function pareto(trace, setting) {
   const rows = chosen(trace, setting).filter(i => number("iter_time_ns", i) !== null);
   if (!rows.length) { fill("pareto", element("p", {}, "No run ended for this choice.")); return; }
-  const points = rows.map(i => ({ i, x: number("peak_reserved_bytes", i) / 2 ** 30, y: number("iter_time_ns", i) / 1e6 }));
+  const largest = Math.max(...rows.map(i => number("peak_reserved_bytes", i))), [unit, size] = largest < 2 ** 30 ? ["MiB", 2 ** 20] : ["GiB", 2 ** 30];
+  const points = rows.map(i => ({ i, x: number("peak_reserved_bytes", i) / size, y: number("iter_time_ns", i) / 1e6 }));
   const front = points.filter(p => !points.some(q => (q.x < p.x && q.y <= p.y) || (q.x <= p.x && q.y < p.y))).sort((a, b) => a.x - b.x);
   const max = k => Math.max(...points.map(p => p[k])), min = k => Math.min(...points.map(p => p[k]));
   const pad = k => (max(k) - min(k) || max(k) || 1) * .05;
-  const { svg, px, py } = plane(chartWidth, narrow ? 280 : 340, [min("x") - pad("x"), max("x") + pad("x")], [min("y") - pad("y"), max("y") + pad("y")], "device memory reserved at its peak, GiB", "iteration time, ms", decimals, decimals);
+  const { svg, px, py } = plane(chartWidth, narrow ? 280 : 340, [min("x") - pad("x"), max("x") + pad("x")], [min("y") - pad("y"), max("y") + pad("y")], "device memory reserved at its peak, " + unit, "iteration time, ms", decimals, decimals);
   svg.append(element("path", { d: "M" + front.map((p, k) => (k ? `L${px(p.x)},${py(front[k - 1].y)}L` : "") + `${px(p.x)},${py(p.y)}`).join(""), fill: "none", stroke: "var(--fg)", "stroke-width": 1.5 }));
-  for (const p of points) svg.append(element("circle", { class: "mark", cx: px(p.x), cy: py(p.y), r: front.includes(p) ? 6 : 3.5, fill: color(text("policy", p.i)), opacity: front.includes(p) ? 1 : .6 },
+  for (const p of points) svg.append(mark(text("policy", p.i), px(p.x), py(p.y), front.includes(p) ? 6.5 : 4, { opacity: front.includes(p) ? 1 : .75 },
     element("title", {}, `${text("policy", p.i)} at ${text("budget", p.i)}: ${time(number("iter_time_ns", p.i))}, ${bytes(number("peak_reserved_bytes", p.i))}`)));
-  fill("pareto", legend([...new Set(points.map(p => text("policy", p.i)))]), svg);
+  fill("pareto", legend([...new Set(points.map(p => text("policy", p.i)))], false), svg);
 }
 const parts = ["compute_busy_ns", ...data.stalls];
-const partColor = k => k === 0 ? "#9aa5b8" : palette[(k - 1) % palette.length];
+const partColor = k => k === 0 ? "#9aa5b8" : palette[k - 1];  // there are eight kinds of stall
 function breakdown(trace, setting) {
   const rows = chosen(trace, setting).filter(i => number("iter_time_ns", i) !== null);
   if (!rows.length) { fill("breakdown", element("p", {}, "No run ended for this choice.")); return; }
   const used = parts.map((p, k) => k).filter(k => rows.some(i => number(parts[k], i) > 0));
-  const row = 20, width = chartWidth, left = narrow ? 130 : 300, height = rows.length * row + 30, most = Math.max(...rows.map(i => number("iter_time_ns", i)));
+  const names = rows.map(i => `${text("budget", i)} ${text("policy", i)}`), shortNames = fit(names, narrow ? 20 : 44), left = labelRoom(narrow ? 145 : 300, shortNames);
+  const row = 20, width = chartWidth, height = rows.length * row + 30, most = Math.max(...rows.map(i => number("iter_time_ns", i)));
   const svg = element("svg", { viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": "time of an iteration by what it was spent on" });
   rows.forEach((i, k) => {
     let x = left;
-    svg.append(element("text", { x: left - 8, y: k * row + 14, "text-anchor": "end" }, `${text("budget", i)} ${text("policy", i)}`.slice(0, narrow ? 18 : 44)));
+    svg.append(element("text", { class: "name", x: left - 8, y: k * row + 14, "text-anchor": "end" }, shortNames[k], element("title", {}, names[k])));
     for (const p of used) {
       const w = number(parts[p], i) / most * (width - left - 90);
       if (w > 0) svg.append(element("rect", { x, y: k * row + 2, width: w, height: row - 5, fill: partColor(p) }, element("title", {}, `${parts[p]}: ${time(number(parts[p], i))}`)));
@@ -166,8 +228,8 @@ function breakdown(trace, setting) {
     }
     svg.append(element("text", { class: "soft", x: x + 5, y: k * row + 14 }, time(number("iter_time_ns", i))));
   });
-  const names = element("div", { class: "legend" }, ...used.map(p => { const i = element("i"); i.style.background = partColor(p); return element("span", {}, i, parts[p].replace(/^stall_/, "").replace(/_ns$/, "").replace(/_/g, " ")); }));
-  fill("breakdown", names, element("div", { class: "scroll" }, svg));
+  const key = element("div", { class: "legend" }, ...used.map(p => { const i = element("i"); i.style.background = partColor(p); return element("span", {}, i, parts[p].replace(/^stall_/, "").replace(/_ns$/, "").replace(/_/g, " ")); }));
+  fill("breakdown", key, element("div", { class: "scroll" }, svg));
 }
 function timelines() {
   if (!data.timeline) { document.getElementById("timeline-section").remove(); return; }
@@ -187,9 +249,17 @@ function failures() {
     groups.get(key).push(i);
   }
   if (!failed.length) { fill("failures", element("p", {}, "Every run ended.")); return; }
+  // Policies that failed for one and the same reason share a line.
+  const lines = new Map();
+  for (const [key, rows] of groups) {
+    const [status, policy] = key.split("\n"), why = data.explanations[number("index", rows[0])] || "", line = status + "\n" + why;
+    if (!lines.has(line)) lines.set(line, { status, why, policies: [], runs: 0, first: rows[0] });
+    lines.get(line).policies.push(policy);
+    lines.get(line).runs += rows.length;
+  }
   const body = element("tbody");
-  for (const [key, rows] of groups) body.append(element("tr", {}, ...key.split("\n").map(k => element("td", { class: "text" }, k)),
-    element("td", {}, String(rows.length)), element("td", { class: "wide" }, `run ${number("index", rows[0])}: ${data.explanations[number("index", rows[0])] || ""}`)));
+  for (const l of lines.values()) body.append(element("tr", {}, element("td", { class: "text" }, l.status), element("td", { class: "some", title: l.policies.join(", ") }, l.policies.length > 5 ? `${l.policies.slice(0, 4).join(", ")} and ${l.policies.length - 4} more` : l.policies.join(", ")),
+    element("td", {}, String(l.runs)), element("td", { class: "wide" }, `run ${number("index", l.first)}, ${shorten(text("trace", l.first))} at ${text("budget", l.first)}: ${l.why}`)));
   fill("failures", element("div", { class: "scroll" }, element("table", {}, element("thead", {}, element("tr", {}, ...["status", "policy", "runs", "first of them"].map((h, k) => element("th", { class: k === 2 ? null : "text" }, h)))), body)));
 }
 
@@ -202,9 +272,12 @@ function visible() {
   const key = i => isText(sortBy) ? text(sortBy, i) : number(sortBy, i);
   return rows.sort((a, b) => { const x = key(a), y = key(b); if (x === y) return a - b; if (x === null) return 1; if (y === null) return -1; return (x < y ? -1 : 1) * (ascending ? 1 : -1); });
 }
+// Long names are cut as in the charts; the title has all of them.
+const shortOf = new Map(["trace", "policy"].map(c => [c, new Map(fit(columns[c].words.map(shorten), 48).map((l, k) => [columns[c].words[k], l]))]));
+const textCell = (c, i) => shortOf.has(c) ? shortOf.get(c).get(text(c, i)) : text(c, i);
 function runs() {
   const rows = visible(), body = element("tbody");
-  for (const i of rows.slice(0, shown)) body.append(element("tr", {}, ...tableColumns.map(c => element("td", { class: isText(c) ? "text" : null }, isText(c) ? (c === "trace" ? shorten(text(c, i)) : text(c, i)) : show(c, number(c, i)))),
+  for (const i of rows.slice(0, shown)) body.append(element("tr", {}, ...tableColumns.map(c => element("td", { class: isText(c) ? "text" : null, title: isText(c) ? text(c, i) : null }, isText(c) ? textCell(c, i) : show(c, number(c, i)))),
     element("td", {}, element("button", { class: "plain", title: command(i), onclick: e => copy(command(i), e.target) }, "copy"))));
   const head = element("tr", {}, ...tableColumns.map(c => element("th", { class: isText(c) ? "text" : null, "aria-sort": c === sortBy ? (ascending ? "ascending" : "descending") : null },
     element("button", { "data-column": c, onclick: () => { ascending = c === sortBy ? !ascending : true; sortBy = c; runs(); } }, c.replace(/_(ns|ppm|bytes)$/, "").replace(/_/g, " ") + (c === sortBy ? (ascending ? " \u25b2" : " \u25bc") : "")))), element("th"));
@@ -234,11 +307,12 @@ function copy(line, button) {
 verdicts();
 if (data.comparison) {
   const names = data.comparison.candidates.map(c => c.candidate);
-  choose("dots-controls", "candidate", names, dots); dots(names[0]);
+  const first = (data.comparison.candidates.find(c => c.pairs.length) || data.comparison.candidates[0]).candidate;
+  choose("dots-controls", "candidate", names, dots).value = first; dots(first);
 } else document.getElementById("dots-section").remove();
 let trace = traces[0], setting = settings[0];
 const redraw = () => { curves(trace, setting); pareto(trace, setting); breakdown(trace, setting); };
-choose("choice", "trace", traces, v => { trace = v; redraw(); }, traces.map(shorten));
+choose("choice", "trace", traces, v => { trace = v; redraw(); }, fit(traces.map(shorten), narrow ? 40 : 90));
 choose("choice", "setting", settings, v => { setting = v; redraw(); });
 redraw(); timelines(); failures();
 document.getElementById("filter").addEventListener("input", () => { shown = 100; runs(); });

@@ -82,6 +82,19 @@ std::string failures_cell(const Comparison& c) {
          std::to_string(c.both_failed);
 }
 
+// The parts side by side, in as many lines as they need; a longer part has a line to itself.
+std::string filled_lines(const std::vector<std::string>& parts, std::size_t width) {
+  std::string out, line;
+  for (const std::string& part : parts) {
+    if (!line.empty() && line.size() + 2 + part.size() > width) {
+      out += line + "\n";
+      line.clear();
+    }
+    line += "  " + part;
+  }
+  return line.empty() ? out : out + line + "\n";
+}
+
 std::string p_math(double p) {
   return p < 0.0001 ? "$<$0.0001" : number("%.4f", p);
 }
@@ -118,9 +131,10 @@ std::string comparison_text(const std::vector<Comparison>& comparisons, const Co
   out += table.text();
   for (const Comparison& c : comparisons) {
     out += "\n" + c.candidate + ": " + std::string(verdict_name(c.verdict)) + ", " + c.reason + "\n";
+    std::vector<std::string> ratios;
     for (const auto& [trace, ratio] : c.trace_ratios)
-      out += "  " + short_trace(trace) + " " + ratio_text(ratio);
-    if (!c.trace_ratios.empty()) out += "\n";
+      ratios.push_back(ratio_text(ratio) + " " + short_trace(trace));
+    out += filled_lines(ratios, 100);
     const std::vector<ComparedPair> worst = worst_pairs(c, less);
     for (std::size_t i = 0; i < std::min(text.worst, worst.size()); ++i) {
       out += std::string(i == 0 ? "  worst: " : "         ") + short_trace(worst[i].trace) + " " +

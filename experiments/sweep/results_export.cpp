@@ -8,6 +8,7 @@
 #include <set>
 
 #include "experiments/sweep/results_store.hpp"
+#include "trace/atomic_file.hpp"
 #include "trace/error.hpp"
 
 namespace swaplab {
@@ -131,7 +132,7 @@ std::string records_csv(const std::vector<RunRecord>& records) {
 }
 
 void write_sqlite(const std::vector<RunRecord>& records, const std::string& path) {
-  const std::string temporary = path + ".partial-" + std::to_string(::getpid());
+  const std::string temporary = partial_file(path);
   ::unlink(temporary.c_str());
   try {
     Database database(temporary);

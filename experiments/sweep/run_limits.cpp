@@ -15,6 +15,7 @@
 
 #include "experiments/sweep/sweep_engine.hpp"
 #include "trace/error.hpp"
+#include "trace/human.hpp"
 
 namespace swaplab {
 namespace {
@@ -111,14 +112,13 @@ LimitedOutcome run_limited(const RunLimits& limits, const std::function<std::str
   }
   if (late) {
     outcome.status = "timeout";
-    outcome.explanation =
-        "took longer than the limit of " + std::to_string(limits.time.value) + " ns of wall time";
+    outcome.explanation = "took longer than the limit of " + exact_time(limits.time) + " of wall time";
   } else if (WIFSIGNALED(status)) {
     outcome.status = "crashed";
     outcome.explanation = "the run's process was ended by signal " + std::to_string(WTERMSIG(status));
   } else if (WEXITSTATUS(status) == kExitMemory) {
     outcome.status = "memory_limit";
-    outcome.explanation = "needed more than " + std::to_string(limits.memory.value) + " B of host memory";
+    outcome.explanation = "needed more than " + exact_bytes(limits.memory) + " of host memory";
   } else if (WEXITSTATUS(status) != 0) {
     outcome.status = "crashed";
     outcome.explanation = outcome.text.empty() ? "the run's process failed" : outcome.text;

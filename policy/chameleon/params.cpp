@@ -207,7 +207,7 @@ ChameleonParams parse_chameleon(std::string_view text) {
                   equals == std::string_view::npos
                       ? "policy 'chameleon': expected param=value, found '" + std::string(part) + "'"
                       : "policy 'chameleon' has no parameter '" + std::string(name) + "'" +
-                            did_you_mean(name, names) + "\n  parameters: " + all);
+                            did_you_mean(name, names) + "; parameters: " + all);
     }
     values.emplace_back(name, part.substr(equals + 1));
   }

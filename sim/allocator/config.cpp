@@ -1,5 +1,6 @@
 #include "sim/allocator/config.hpp"
 
+#include <algorithm>
 #include <charconv>
 #include <optional>
 #include <system_error>
@@ -163,6 +164,7 @@ AllocatorConfig parse_alloc_conf(std::string_view given) {
   std::string text(given);
   std::erase(text, ' ');
   if (text == "(default)") return config;
+  std::vector<std::string> keys;
   std::size_t at = 0;
   while (at < text.size()) {
     const std::size_t colon = text.find(':', at);
@@ -173,6 +175,9 @@ AllocatorConfig parse_alloc_conf(std::string_view given) {
       fail("expected key:value, got " + quoted(key) + hint);
     }
     const std::string key = text.substr(at, colon - at);
+    if (std::find(keys.begin(), keys.end(), key) != keys.end())
+      fail("key " + quoted(key) + " is given twice");
+    keys.push_back(key);
     std::size_t end = colon + 1;  // a value ends at the next comma outside brackets
     for (bool in_list = false; end < text.size() && (in_list || text[end] != ','); ++end) {
       if (text[end] == '[') in_list = true;

@@ -1,5 +1,6 @@
 #include "sim/allocator/stitching_config.hpp"
 
+#include <algorithm>
 #include <charconv>
 #include <string>
 #include <system_error>
@@ -42,6 +43,7 @@ constexpr Key kKeys[] = {
 StitchingConfig parse_stitching_conf(std::string_view text) {
   StitchingConfig config;
   if (text.empty() || text == "default") return config;
+  std::vector<std::string> given;
   while (true) {
     const std::size_t comma = text.find(',');
     const std::string_view part = text.substr(0, comma);
@@ -53,6 +55,8 @@ StitchingConfig parse_stitching_conf(std::string_view text) {
       names.emplace_back(candidate.name);
       if (name == candidate.name) key = &candidate;
     }
+    if (std::find(given.begin(), given.end(), name) != given.end()) fail("'" + name + "' is given twice");
+    given.push_back(name);
     if (key == nullptr) fail("unknown key '" + name + "'" + did_you_mean(name, names));
     const std::string_view value = colon == std::string_view::npos ? "" : part.substr(colon + 1);
     std::uint64_t number = 0;

@@ -1,33 +1,12 @@
-// The bound's reasons as text. Integer arithmetic only, so that the text is the same everywhere.
+// The bound's reasons as text.
 #include <string>
 #include <string_view>
 
 #include "sim/bounds/swap_path.hpp"
+#include "trace/human.hpp"
 
 namespace swaplab {
 namespace {
-
-// value / unit with one decimal, cut off (never more than is proven).
-std::string scaled(std::int64_t value, std::int64_t unit, std::string_view name) {
-  const std::int64_t tenths = value / (unit / 10) % 10;
-  return std::to_string(value / unit) + "." + std::to_string(tenths) + " " + std::string(name);
-}
-
-std::string bytes_text(Bytes bytes) {
-  const std::int64_t v = bytes.value;
-  if (v >= 1'000'000'000) return scaled(v, 1'000'000'000, "GB");
-  if (v >= 1'000'000) return scaled(v, 1'000'000, "MB");
-  if (v >= 1'000) return scaled(v, 1'000, "kB");
-  return std::to_string(v) + " B";
-}
-
-std::string time_text(Nanos time) {
-  const std::int64_t v = time.value;
-  if (v >= 1'000'000'000) return scaled(v, 1'000'000'000, "s");
-  if (v >= 1'000'000) return scaled(v, 1'000'000, "ms");
-  if (v >= 1'000) return scaled(v, 1'000, "us");
-  return std::to_string(v) + " ns";
-}
 
 std::string point_text(const Program& program, std::uint32_t op, bool end) {
   if (op == kNever) return "the run's beginning";
@@ -45,21 +24,21 @@ std::vector<std::string> chain_lines(const Program& program, const SwapBound& bo
   std::vector<std::string> lines;
   if (!bound.feasible) {
     lines.push_back("infeasible: " + point_text(program, bound.smallest_budget_op, false) + " alone needs " +
-                    bytes_text(bound.smallest_budget) + " on the device");
+                    exact_bytes(bound.smallest_budget) + " on the device");
     return lines;
   }
   for (const ChainLink& link : bound.chain) {
     std::string what = "compute";
     if (link.kind == ChainKind::shared) {
-      what = bytes_text(link.bytes) + " out and " + bytes_text(link.beside) +
+      what = exact_bytes(link.bytes) + " out and " + exact_bytes(link.beside) +
              " in, slowing each other down where they meet,";
     } else if (link.kind == ChainKind::host) {
       what = "the host issues what lies";
     } else if (link.kind != ChainKind::compute) {
-      what = bytes_text(link.bytes) + " " + std::string(chain_kind_name(link.kind));
+      what = exact_bytes(link.bytes) + " " + std::string(chain_kind_name(link.kind));
     }
     lines.push_back(what + " between " + point_text(program, link.from, link.from_end) + " and " +
-                    point_text(program, link.to, link.to_end) + ": >= " + time_text(link.time));
+                    point_text(program, link.to, link.to_end) + ": >= " + exact_time(link.time));
   }
   return lines;
 }

@@ -42,7 +42,7 @@ TEST_CASE("wrong policies and parameters name the nearest right one") {
       {"lru:=3", "expected name=value"},
       {"ahead=3,lru", "'ahead=3' stands before any policy"},
       {"lru,size,lru:min_bytes=0KiB", "policy 'lru:min_bytes=0B' is listed twice"},
-      {"size:x=1", "policy 'size' has no parameter 'x'\n  parameters: none"},
+      {"size:x=1", "policy 'size' has no parameter 'x'; parameters: none"},
       {"offload-activations:fraction=1.5", "expected a fraction in 0..1"},
       {"offload-activations:presets=megatron", "did you mean 'preset'?"},
   };

@@ -25,6 +25,23 @@ baseline: lru
 """
 
 
+# Names that are alike at both ends, more policies than there are colours.
+ALIKE = """schema: swaplab/sweep@1
+name: alike
+parameters:
+  trace:
+    values:
+      - {{synth: gpt-small, set: {{model.layers: 1, training.batch: 2, training.precision: bf16-autocast, training.optimizer: sgd}}}}
+      - {{synth: gpt-small, set: {{model.layers: 1, training.batch: 3, training.precision: bf16-autocast, training.optimizer: sgd}}}}
+      - {{synth: gpt-small, set: {{model.layers: 1, training.batch: 4, training.precision: bf16-autocast, training.optimizer: sgd}}}}
+  machine: a100-40g-pcie4
+  budget: 0.9x
+  iterations: 3
+  policy: {{values: [{policies}]}}
+baseline: size
+""".format(policies=", ".join(["size", *(f"{{name: lru, min_bytes: {k}KiB}}" for k in range(1, 13))]))
+
+
 class Browser:
     """One page of a headless Chromium."""
 
@@ -108,9 +125,9 @@ def check(browser, report, shots):
     number = lambda selector: browser.script(f"document.querySelectorAll({json.dumps(selector)}).length")
     assert number("#verdict .card") == 3
     browser.script("(s => { s.value = 'next-use'; s.dispatchEvent(new Event('change')); })(document.querySelector('#dots-controls select'))")
-    assert number("#dots svg circle") > 4
+    assert number("#dots svg .mark") > 4
     assert number("#curves svg path") >= 4, "a curve per policy and the bound"
-    assert number("#pareto svg circle") > 4 and number("#breakdown svg rect") > 4
+    assert number("#pareto > svg .mark") > 4 and number("#breakdown svg rect") > 4
     assert number("#timeline svg path") >= 1
     assert number("#failures tbody tr") >= 1, "none does not fit everywhere"
     assert number("#runs tbody tr") == 32
@@ -150,6 +167,24 @@ def check(browser, report, shots):
     return command, len(requests)
 
 
+def check_alike(browser, report):
+    """Names stay apart where they are cut, and the whole name is at hand; every policy has a look of its own."""
+    for width in (1280, 390):
+        browser.call("Emulation.setDeviceMetricsOverride", width=width, height=900, deviceScaleFactor=1, mobile=width < 600)
+        browser.open(report.as_uri())
+        for chart in ("dots", "breakdown"):
+            labels = json.loads(browser.script(
+                f"JSON.stringify([...document.querySelectorAll('#{chart} svg text.name')].map("
+                "t => [t.firstChild.data, t.querySelector('title').textContent]))"))
+            assert len(labels) >= 3, (chart, labels)
+            assert len({short for short, _ in labels}) == len({full for _, full in labels}) == len(labels), labels
+            over = browser.script(f"[...document.querySelectorAll('#{chart} svg text')].filter(t => t.getBBox().x < 0).length")
+            assert over == 0, f"{chart}: {over} labels begin outside the chart at {width} pixels"
+        looks = json.loads(browser.script("JSON.stringify([...document.querySelectorAll('#curves .legend svg')].map(s => "
+                                          "s.outerHTML.replace(/stroke-dasharray=\"null\"/g, '')))"))
+        assert len(looks) >= 13 and len(set(looks)) == len(looks), looks
+
+
 def main():
     program, source = os.path.abspath(sys.argv[1]), os.path.abspath(sys.argv[2])
     shots = sys.argv[3] if len(sys.argv) > 3 else ""
@@ -168,8 +203,15 @@ def main():
         text = report.read_text()
         assert "http://" not in text.replace("http://www.w3.org/2000/svg", "") and "https://" not in text
         browser = Browser(chromium, str(base / "profile"))
+        (base / "alike.yaml").write_text(ALIKE)
+        out = subprocess.run([program, "sweep", str(base / "alike.yaml"), "-o", str(base / "r"), "--json"], check=True,
+                             capture_output=True)
+        alike = base / "alike.html"
+        subprocess.run([program, "report", json.loads(out.stdout)["folder"], "-o", str(alike), "--no-timeline"], check=True,
+                       capture_output=True)
         try:
             command, requests = check(browser, report, shots)
+            check_alike(browser, alike)
         finally:
             browser.close()
         # The command of a row repeats that run.

@@ -17,9 +17,9 @@ NamedRegistry<PerturbationKind>& registered() {
 
 std::string parameters_line(const PerturbationKind& kind) {
   const auto rows = kind.describe();
-  std::string text = "\n  parameters:";
+  std::string text = "; parameters:";
   if (rows.empty()) return text + " none";
-  for (const auto& row : rows) text += " " + row.name + " (" + row.range + ") = " + row.value + ";";
+  for (const auto& row : rows) text += " " + row.name + " (" + row.range + ") = " + row.value + ",";
   text.pop_back();
   return text;
 }
