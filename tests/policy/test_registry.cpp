@@ -68,8 +68,8 @@ TEST_CASE("bytes are read exactly") {
 }
 
 TEST_CASE("an unknown parameter lists the ones there are, with ranges and defaults") {
-  CHECK(error_of("lru:min=1B").find("\n  parameters: min_bytes (>= 0B) = 0B") != std::string::npos);
-  CHECK(error_of("nothing").find("\n  policies: ") != std::string::npos);
+  CHECK(error_of("lru:min=1B").find("; parameters: min_bytes (>= 0B) = 0B") != std::string::npos);
+  CHECK(error_of("nothing").find("; policies: ") != std::string::npos);
 }
 
 TEST_CASE("fractions are exact to a millionth") {
