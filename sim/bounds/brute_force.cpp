@@ -350,8 +350,13 @@ class Search {
 
   void complete_next(std::int64_t time, const State& state) {
     std::int64_t step = std::numeric_limits<std::int64_t>::max();
+    const auto op_rate = [&](std::uint32_t stream) {
+      if (stream >= streams_) return kUnchanged;
+      return std::min(state.out == kIdle ? kUnchanged : rates_.kernel_beside_out,
+                      state.in == kIdle ? kUnchanged : rates_.kernel_beside_in);
+    };
     for (std::uint32_t t = 0; t < kMaxStreams; ++t) {
-      if ((state.running >> t & 1U) != 0) step = std::min(step, time_left(state.op_left[t], kUnchanged));
+      if ((state.running >> t & 1U) != 0) step = std::min(step, time_left(state.op_left[t], op_rate(t)));
     }
     const Ppm out_rate = state.in == kIdle ? kUnchanged : rates_.out_beside_in;
     const Ppm in_rate = state.out == kIdle ? kUnchanged : rates_.in_beside_out;
@@ -369,7 +374,7 @@ class Search {
     }
     if (next.in != kIdle && pass(next.in_left, in_rate)) next.in = kIdle;
     for (std::uint32_t t = 0; t < kMaxStreams; ++t) {
-      if ((state.running >> t & 1U) == 0 || !pass(next.op_left[t], kUnchanged)) continue;
+      if ((state.running >> t & 1U) == 0 || !pass(next.op_left[t], op_rate(t))) continue;
       next.running &= static_cast<std::uint8_t>(~(1U << t));
       ++next.next[t];
     }
@@ -399,7 +404,8 @@ class Search {
 std::optional<Nanos> brute_force_swap_time(const Program& program, std::uint32_t first_op,
                                            std::uint32_t end_op, Bytes budget, SwapRates rates) {
   if (rates.out < 1 || rates.in < 1 || rates.out_beside_in < 1 || rates.in_beside_out < 1 ||
-      first_op >= end_op || end_op > program.op_count() || program.op_count() > 250 ||
+      rates.kernel_beside_out < 1 || rates.kernel_beside_in < 1 || first_op >= end_op ||
+      end_op > program.op_count() || program.op_count() > 250 ||
       program.stream_count > (rates.host.counts ? kHost : kMaxStreams) ||
       rates.host.launch_latency > Nanos{0}) {
     throw Error(ErrorKind::usage,

@@ -15,9 +15,9 @@ namespace swaplab {
 // Rules of the model, deliberately the most generous ones that the bound covers:
 // - Compute streams, each in program order, and one copy engine per direction; a copy of b bytes takes
 //   ceil(b / rate), is never broken off, and holds the device bytes from the start of a copy in, until the
-//   end of a copy out. While both run, each goes on at its share of the rates' (SwapRates); a copy whose end
-//   would lie between two nanoseconds ends at the later one. A copy out may overlap reads of its storage, not
-//   its write.
+//   end of a copy out. While both run, each goes on at its share of the rates' (SwapRates), as do operators
+//   beside copies; what ends would lie between two nanoseconds ends at the later one. A copy out may overlap
+//   reads of its storage, not its write.
 // - An operator starts when all storages it accesses are on the device (what it creates takes its bytes then)
 //   and no copy out of something that it writes is running; with several streams, also when the last writers
 //   of what it accesses have ended and the readers of what it writes have (a real schedule could spare these

@@ -32,6 +32,9 @@ std::vector<std::string> chain_lines(const Program& program, const SwapBound& bo
     if (link.kind == ChainKind::shared) {
       what = exact_bytes(link.bytes) + " out and " + exact_bytes(link.beside) +
              " in, slowing each other down where they meet,";
+    } else if (link.kind == ChainKind::slowed_by_out || link.kind == ChainKind::slowed_by_in) {
+      what = "compute, slowed down by " + bytes_text(link.bytes) +
+             (link.kind == ChainKind::slowed_by_out ? " out," : " in,");
     } else if (link.kind == ChainKind::host) {
       what = "the host issues what lies";
     } else if (link.kind != ChainKind::compute) {

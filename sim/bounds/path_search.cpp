@@ -67,12 +67,18 @@ PathSearch::PathSearch(std::span<const PathPoint> points, std::span<const PathRa
 
 // Longest paths from point `first` to those before `end`; entry i is of point first + i.
 LongestPath PathSearch::search(std::uint32_t first, std::uint32_t end, const Weights& weights,
-                               std::span<const Shared> shared, bool host) const {
+                               std::span<const Shared> shared, bool plain) const {
   const auto link = [](Ppm weight, std::int64_t rate) {
     return weight == kUnchanged ? Link{kNanosPerSecond, rate}
                                 : Link{kNanosPerSecond * weight, Wide{rate} * kUnchanged};
   };
   const Link out = link(weights.out, rates_.out), in = link(weights.in, rates_.in);
+  // What bytes beside kernels cost these, on top of their own time.
+  const Link slow_out = link(kUnchanged - rates_.kernel_beside_out, rates_.out);
+  const Link slow_in = link(kUnchanged - rates_.kernel_beside_in, rates_.in);
+  const bool out_slows = plain && rates_.kernel_beside_out < kUnchanged;
+  const bool in_slows = plain && rates_.kernel_beside_in < kUnchanged;
+  const std::int64_t most_in = in_slows ? slow_in.time(*std::max_element(excess_.begin(), excess_.end())) : 0;
   LongestPath result;
   result.longest.assign(end - first, 0);
   result.steps.resize(end - first);
@@ -92,25 +98,40 @@ LongestPath PathSearch::search(std::uint32_t first, std::uint32_t end, const Wei
                              ? compute
                              : static_cast<std::int64_t>(Wide{compute} * weights.compute / kUnchanged));
     PathStep step{q - 1, ChainKind::compute, 0, 0};
+    // Kernels slowed down by `bytes`: longest[p] less the time before p never falls with p, so once the most
+    // that bytes can add is too little, it is for all points before.
+    const auto slowed = [&](std::uint32_t p, std::int64_t bytes, const Link& slow, std::int64_t most,
+                            bool& tried, ChainKind kind) {
+      const std::int64_t alone = longest[p - first] + (points_[q].time - points_[p].time).value;
+      tried = alone + most > best;
+      if (!tried || bytes <= 0 || !slow.exceeds(bytes, best - alone)) return;
+      best = alone + slow.time(bytes);
+      step = {p, kind, bytes, 0};
+    };
     if (const std::int64_t away = excess_[q]; away > 0 && weights.out > 0) {
       std::int64_t y = open.all_versions() - open.by_version(q);
+      bool slow = out_slows;
+      const std::int64_t most = slow ? slow_out.time(away) : 0;
       for (std::uint32_t p = q; p-- > low;) {
         const std::int64_t bytes = away - y;
         if (bytes > 0 && out.exceeds(bytes, best - longest[p - first])) {
           best = longest[p - first] + out.time(bytes);
           step = {p, ChainKind::out, bytes, 0};
         }
+        if (slow) slowed(p, bytes, slow_out, most, slow, ChainKind::slowed_by_out);
         y -= open.by_version(p);
       }
     }
     if (weights.in > 0) {
       std::int64_t x = open.all_begins() - open.by_begin(q);
+      bool slow = in_slows;
       for (std::uint32_t p = q; p-- > low;) {
         const std::int64_t bytes = excess_[p] - x;
         if (bytes > 0 && in.exceeds(bytes, best - longest[p - first])) {
           best = longest[p - first] + in.time(bytes);
           step = {p, ChainKind::in, bytes, 0};
         }
+        if (slow) slowed(p, bytes, slow_in, most_in, slow, ChainKind::slowed_by_in);
         x -= open.by_begin(p);
       }
     }
@@ -121,7 +142,7 @@ LongestPath PathSearch::search(std::uint32_t first, std::uint32_t end, const Wei
       best = longest[edges.start - first] + edges.time[i];
       step = {edges.start, ChainKind::shared, edges.out[i], edges.in[i]};
     }
-    for (; host && next_step < host_.steps.size() && host_.steps[next_step].to <= q; ++next_step) {
+    for (; plain && next_step < host_.steps.size() && host_.steps[next_step].to <= q; ++next_step) {
       const HostPath::Step& from = host_.steps[next_step];
       const std::int64_t clock = longest[from.from - first] + from.offset;
       if (host_clock && clock <= *host_clock) continue;
@@ -148,7 +169,9 @@ std::uint32_t PathSearch::span_end(std::uint32_t first) const {
 // path on which the other direction counts in full and everything else by what is left.
 PathSearch::Shared PathSearch::share(std::uint32_t start, bool whole_out, Ppm slowdown) const {
   const std::uint32_t end = span_end(start);
-  Weights weights{kUnchanged - slowdown, kUnchanged - slowdown, kUnchanged - slowdown};
+  const Ppm kernel = whole_out ? rates_.kernel_beside_out : rates_.kernel_beside_in;
+  const Ppm rest = kUnchanged - slowdown;
+  Weights weights{std::min(kUnchanged, rest * kUnchanged / kernel), rest, rest};
   (whole_out ? weights.in : weights.out) = kUnchanged;
   const LongestPath inner = search(start, end, weights, {}, false);
   const ChainKind full = whole_out ? ChainKind::in : ChainKind::out;
@@ -182,8 +205,10 @@ std::vector<PathSearch::Shared> PathSearch::shared_edges(const LongestPath& plai
   if (in_slows == 0 && out_slows == 0) return result;
   for (auto q = static_cast<std::uint32_t>(points_.size()) - 1; q > 0; q = plain.steps[q].from) {
     const PathStep& step = plain.steps[q];
-    if (step.kind == ChainKind::in && in_slows > 0) result.push_back(share(step.from, true, in_slows));
-    if (step.kind == ChainKind::out && out_slows > 0) result.push_back(share(step.from, false, out_slows));
+    const bool in = step.kind == ChainKind::in || step.kind == ChainKind::slowed_by_in;
+    const bool out = step.kind == ChainKind::out || step.kind == ChainKind::slowed_by_out;
+    if (in && in_slows > 0) result.push_back(share(step.from, true, in_slows));
+    if (out && out_slows > 0) result.push_back(share(step.from, false, out_slows));
   }
   return result;
 }

@@ -13,14 +13,15 @@
 namespace swaplab {
 
 // Rates that no copy exceeds, bytes/s, the share of them that remains while a copy of the other direction
-// runs, and the costs of the host.
+// runs, the same of kernels while copies run, and the costs of the host.
 struct SwapRates {
   std::int64_t out = 0, in = 0;
   Ppm out_beside_in = kUnchanged, in_beside_out = kUnchanged;
+  Ppm kernel_beside_out = kUnchanged, kernel_beside_in = kUnchanged;
   HostRules host{};
 };
 
-enum class ChainKind : std::uint8_t { compute, out, in, shared, host };
+enum class ChainKind : std::uint8_t { compute, out, in, shared, host, slowed_by_out, slowed_by_in };
 
 struct PathPoint {
   std::int32_t op;  // kRunStart possible
@@ -55,7 +56,7 @@ struct HostPath {
 struct PathStep {
   std::uint32_t from;
   ChainKind kind;
-  std::int64_t bytes;   // out, or in; 0 for compute
+  std::int64_t bytes;   // out, or in; 0 for compute and host
   std::int64_t beside;  // shared: bytes in, `bytes` being those out
 };
 
@@ -101,9 +102,9 @@ class PathSearch {
     std::vector<std::int64_t> out, in;
   };
 
-  // With the host's steps only where `host` says so.
+  // `plain`: with the host's steps and slowed kernels, for which every nanosecond must count in full.
   LongestPath search(std::uint32_t first, std::uint32_t end, const Weights& weights,
-                     std::span<const Shared> shared, bool host) const;
+                     std::span<const Shared> shared, bool plain) const;
   std::uint32_t span_end(std::uint32_t first) const;
   Shared share(std::uint32_t start, bool whole_out, Ppm slowdown) const;
   std::vector<Shared> shared_edges(const LongestPath& plain) const;

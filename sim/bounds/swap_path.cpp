@@ -41,8 +41,12 @@ std::vector<SwapGap> gaps_of_window(const SwapGapTable& table, std::int32_t star
 
 SwapRates best_rates(const Machine& machine) {
   return {machine.link(Direction::device_to_host).best_rate(),
-          machine.link(Direction::host_to_device).best_rate(), machine.interference.d2h_during_h2d,
-          machine.interference.h2d_during_d2h, host_rules(machine)};
+          machine.link(Direction::host_to_device).best_rate(),
+          machine.interference.d2h_during_h2d,
+          machine.interference.h2d_during_d2h,
+          machine.interference.kernel_during_d2h,
+          machine.interference.kernel_during_h2d,
+          host_rules(machine)};
 }
 
 std::string_view chain_kind_name(ChainKind kind) {
@@ -57,6 +61,10 @@ std::string_view chain_kind_name(ChainKind kind) {
       return "shared";
     case ChainKind::host:
       return "host";
+    case ChainKind::slowed_by_out:
+      return "compute, slowed by copies out";
+    case ChainKind::slowed_by_in:
+      return "compute, slowed by copies in";
   }
   return "";
 }
@@ -74,9 +82,10 @@ SwapPathBound::SwapPathBound(const Program& program, std::shared_ptr<const SwapG
     throw Error(ErrorKind::usage, "bound: link rates " + std::to_string(rates.out) + " and " +
                                       std::to_string(rates.in) + " bytes/s, expected at least 1");
   }
-  for (const Ppm share : {rates.out_beside_in, rates.in_beside_out}) {
+  for (const Ppm share :
+       {rates.out_beside_in, rates.in_beside_out, rates.kernel_beside_out, rates.kernel_beside_in}) {
     if (share >= 1 && share <= kUnchanged) continue;
-    throw Error(ErrorKind::usage, "bound: share of a link's rate beside the other direction is " +
+    throw Error(ErrorKind::usage, "bound: share of a rate that remains beside a copy is " +
                                       std::to_string(share) + " ppm, expected 1 to 1000000");
   }
   if (first_op >= end_op || end_op > program.op_count()) {

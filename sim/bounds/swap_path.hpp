@@ -36,7 +36,7 @@
 //   storages may lie on either side or on both, at no cost, as long as the device holds at most M.
 // - Gaps that reach over an edge of the window count as open up to that edge.
 // - Sampling operators deletes points, an edge span deletes edges: both only lower the bound.
-// Several streams, and the host that launches the kernels: README.md.
+// Several streams, the host that launches the kernels, kernels slowed down by copies: README.md.
 //
 // Everything is integer and rounds down, so the result is never above any swap-only schedule on a
 // machine whose operators take at least device_time and whose links never exceed the given rates.
