@@ -33,7 +33,7 @@ std::vector<std::string> chain_lines(const Program& program, const SwapBound& bo
       what = exact_bytes(link.bytes) + " out and " + exact_bytes(link.beside) +
              " in, slowing each other down where they meet,";
     } else if (link.kind == ChainKind::slowed_by_out || link.kind == ChainKind::slowed_by_in) {
-      what = "compute, slowed down by " + bytes_text(link.bytes) +
+      what = "compute, slowed down by " + exact_bytes(link.bytes) +
              (link.kind == ChainKind::slowed_by_out ? " out," : " in,");
     } else if (link.kind == ChainKind::host) {
       what = "the host issues what lies";

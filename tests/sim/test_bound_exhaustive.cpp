@@ -194,8 +194,8 @@ TEST_CASE(
   Dice dice(91);
   Tally whole, windows;
   int raised = 0, caught = 0;
-  while (whole.instances + windows.instances < 4000) {
-    Program program = tiny_program(dice, {5, 8, 5, 6, dice.in(1, 2), dice.in(1, 12)});
+  while (whole.instances + windows.instances < 2500) {
+    Program program = tiny_program(dice, {5, 7, 5, 6, dice.in(1, 2), dice.in(1, 12)});
     SwapRates rates = random_rates(dice);
     const bool inside = dice.chance(50);
     const auto first = inside ? static_cast<std::uint32_t>(dice.in(1, program.op_count() - 2)) : 0U;
@@ -222,12 +222,12 @@ TEST_CASE(
     MESSAGE(tally->instances, kind, tally->stalled, " slower than the spine; optimum/bound mean ",
             tally->mean(), ", worst ", tally->worst, ", ", tally->tight, " equal");
     CHECK(tally->violations == 0);
-    CHECK(tally->stalled > 500);
+    CHECK(tally->stalled > 200);
     CHECK(tally->tight > 50);
   }
   MESSAGE("the host raises ", raised, " bounds; what it spends in a window is no bound ", caught, " times");
-  CHECK(raised > 1000);
-  CHECK(caught > 50);
+  CHECK(raised > 500);
+  CHECK(caught > 20);
 }
 
 TEST_CASE("moving single bytes does not beat the bound either") {
