@@ -24,7 +24,10 @@ int check_schedule_command(const Arguments& arguments) {
   if (values.count("help") != 0) {
     std::cout
         << "swaplab check-schedule FILE [--trace T]\n\nRe-reads a schedule and verifies order, content, "
-           "occupancy, copy times and the claimed figures.\nExit code 0 when accepted, 6 when not.\n\n"
+           "occupancy, copy times and the claimed figures.\nExit code 0 when accepted, 6 when "
+           "not.\n\nexample:\n"
+           "  swaplab run --trace gpt.jsonl.gz --policy lru --budget 0.6x --schedule lru.jsonl.gz\n"
+           "  swaplab check-schedule lru.jsonl.gz\n\n"
         << options;
     return kExitOk;
   }

@@ -28,6 +28,13 @@ verdicts, with the threshold t (smallest difference that matters) and less being
   SAME          the whole interval lies within the threshold
   CANNOT TELL   anything else: too few traces, or one of the two failed where the other ran
 
+columns:
+  ratio           candidate / baseline, geometric mean over traces; interval: where it lies, given other traces
+  p (Holm)        of Wilcoxon's test that candidate and baseline are alike, corrected for the number of candidates
+  traces, pairs   traces with a pair in which both ran; pairs in all
+  better, same, worse   pairs beyond or within the threshold
+  failed A/B/both pairs in which the baseline alone, the candidate alone or both did not run
+
 examples:
   swaplab compare results/policy-ab-1f3c --baseline lru
   swaplab compare results/policy-ab-1f3c --baseline lru --candidate foresight --metric slowdown_ppm --pairs
@@ -91,8 +98,9 @@ int compare_command(const Arguments& arguments) {
   options.add_options()("help,h", "this text")("baseline", po::value<std::string>(),
                                                "policy to compare with (default: the sweep file's)")(
       "candidate", po::value<std::vector<std::string>>()->composing(),
-      "policy to judge; repeatable (default: all others)")("metric", po::value<std::string>(),
-                                                           "figure to compare (default: the sweep file's)")(
+      "policy to judge; repeatable (default: all others)")(
+      "metric", po::value<std::string>(),
+      "figure to compare: a tag of the results' metrics.json (default: the sweep file's)")(
       "threshold", po::value<std::string>(), "smallest relative difference that matters, e.g. 1%")(
       "confidence", po::value<std::string>()->default_value("95%"),
       "of intervals; 1 - it is the test's level")(
@@ -151,7 +159,8 @@ int sensitivity_command(const Arguments& arguments) {
   options.add_options()("help,h", "this text")("baseline", po::value<std::string>(),
                                                "policy to compare with (default: the sweep file's)")(
       "candidate", po::value<std::string>(), "policy to judge")(
-      "metric", po::value<std::string>(), "figure to compare (default: the sweep file's)")(
+      "metric", po::value<std::string>(),
+      "figure to compare: a tag of the results' metrics.json (default: the sweep file's)")(
       "confidence", po::value<std::string>()->default_value("95%"), "width of the bands")(
       "json", "JSON instead of tables")("output,o", po::value<std::string>(), "write to this file")(
       "results", po::value<std::vector<std::string>>(), "results folder (positional)");

@@ -123,7 +123,7 @@ int machines_command(const Arguments& given) {
     std::cout
         << "swaplab machines list | show NAME|FILE | diff A B [--json]\n\nDevice memory, links and API costs "
            "of a node, "
-           "each figure with its source and whether it was measured, published or assumed.\n\nexamples:\n  "
+           "each figure with its source and whether it was\nmeasured, published or assumed.\n\nexamples:\n  "
            "swaplab machines show h100-pcie5\n  swaplab machines diff h100-pcie5 my_node.yaml\n  swaplab "
            "machines show my_node.yaml --json\n\n"
         << list_options();

@@ -44,7 +44,8 @@ example:
               --budget 0.5x,0.7x --machine a100-40g-pcie4
 
 exit codes: 0 done (a run that does not fit is a result), 1 verdict (compare --fail-on, validate), 2 wrong usage,
-            3 bad input, 4 cannot write, 5 policy error, 6 accounting broken (please report)
+            3 bad input, 4 cannot write, 5 policy error, 6 accounting broken (please report) or schedule refused,
+            130 interrupted (a sweep: --resume goes on)
 )";
 
 void print_help() {

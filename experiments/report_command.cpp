@@ -43,7 +43,8 @@ int report_command(const Arguments& arguments) {
   options.add_options()("help,h", "this text")("output,o", po::value<std::string>(), "HTML file to write")(
       "title", po::value<std::string>(), "title (default: the sweep's name)")(
       "baseline", po::value<std::string>(), "policy to compare with (default: the sweep file's)")(
-      "metric", po::value<std::string>(), "figure to compare (default: the sweep file's)")(
+      "metric", po::value<std::string>(),
+      "figure to compare: a tag of the results' metrics.json (default: the sweep file's)")(
       "timeline-run", po::value<std::size_t>(), "run whose device bytes are drawn (it is repeated for that)")(
       "no-timeline", "leave that part out")("results", po::value<std::vector<std::string>>(),
                                             "results folder (positional)");

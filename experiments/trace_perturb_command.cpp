@@ -112,7 +112,8 @@ Json report_json(const std::string& output, const Trace& before, const Trace& af
 int trace_perturb_command(const Arguments& arguments) {
   po::options_description options("options");
   options.add_options()("help,h", "this text")("list", "the kinds and their parameters")(
-      "output,o", po::value<std::string>(), "file to write; format by extension")(
+      "output,o", po::value<std::string>(),
+      "file to write; format by extension (.swt, .jsonl, .jsonl.gz, .jsonl.zst)")(
       "apply", po::value<std::vector<std::string>>()->composing(), "one perturbation; may be repeated")(
       "seed", po::value<std::uint64_t>()->default_value(0), "seed of all random choices")(
       "iterations", po::value<std::uint32_t>(), "continue the recording to this many iterations first")(

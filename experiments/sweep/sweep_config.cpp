@@ -1,51 +1,20 @@
+// The sweep file, read and checked.
 #include "experiments/sweep/sweep_config.hpp"
 
 #include <glob.h>
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
 
 #include "experiments/prepared_runs.hpp"
 #include "experiments/sweep/factors.hpp"
 #include "experiments/sweep/machine_override.hpp"
 #include "experiments/sweep/metrics_table.hpp"
+#include "experiments/sweep/sweep_keys.hpp"
 #include "experiments/sweep/trace_source.hpp"
 #include "trace/error.hpp"
 
 namespace swaplab {
 namespace {
-
-using Json = nlohmann::ordered_json;
-
-constexpr std::string_view kMethods[] = {"grid", "random", "list", "zip"};
-
-// Keys at the top of the file. The JSON Schema is made from this table, too.
-struct TopKey {
-  const char* name;
-  const char* json_type;
-  const char* fallback;
-  const char* description;
-};
-constexpr TopKey kTopKeys[] = {
-    {"schema", "string", nullptr, "must be swaplab/sweep@1"},
-    {"name", "string", nullptr, "letters, digits, - and _; begins the name of the output folder"},
-    {"description", "string", "", "what the study asks"},
-    {"method", "string", "grid",
-     "grid: every combination; zip: values side by side; list: `runs`; random: draws"},
-    {"run_cap", "integer", "10000", "larger sweeps are refused unless --yes is given"},
-    {"parameters", "object", nullptr, "factors and the values that they take"},
-    {"runs", "array", "[]", "method list: one object of factors per run"},
-    {"exclude", "array", "[]", "objects of factors; a run that matches all of one object is left out"},
-    {"samples", "integer", "100", "method random: how many distinct runs to draw"},
-    {"sampling_seed", "integer", "1", "method random: seed of the draw"},
-    {"baseline", "string", "", "policy that `compare` and `report` compare with"},
-    {"metric", "string", "iter_time_ns", "metric that `compare` and `report` use"},
-    {"threshold", "string", "1%", "smallest relative difference that matters"},
-    {"limits", "object", "{}", "per run: time (with unit), memory (with unit)"},
-    {"bounds", "boolean", "yes", "compute the proven lower bound beside every run"},
-    {"schedules", "boolean", "no", "keep every run's schedule (large)"},
-    {"uncertainty", "object", "{}", "distributions of machine figures and operator times"},
-};
 
 void fail_usage_at(const ConfigPlace& place, const Error& error) {
   if (error.kind() == ErrorKind::usage) place.fail(error.what());
@@ -248,7 +217,7 @@ void check_name(const ConfigPlace& place) {
 }  // namespace
 
 std::string_view method_name(SweepMethod method) {
-  return kMethods[static_cast<std::size_t>(method)];
+  return kSweepMethods[static_cast<std::size_t>(method)];
 }
 
 bool policy_matches(const std::string& wanted, const std::string& factor) {
@@ -263,20 +232,20 @@ SweepConfig parse_sweep_config(const ConfigNode& root, const std::string& file) 
   if (schema != kSweepSchema)
     top.key("schema").fail("'" + schema + "' is not supported; expected " + kSweepSchema);
   std::vector<std::string> known;
-  for (const TopKey& key : kTopKeys) known.emplace_back(key.name);
+  for (const SweepKey& key : kSweepKeys) known.emplace_back(key.name);
   top.allow_only(known);
   check_name(top.key("name"));
   config.name = top.key("name").text();
   if (top.has("description")) config.description = top.key("description").text();
   if (top.has("method")) {
     const std::string& method = top.key("method").text();
-    const auto found = std::find(std::begin(kMethods), std::end(kMethods), method);
-    if (found == std::end(kMethods)) {
-      const std::vector<std::string> methods(std::begin(kMethods), std::end(kMethods));
+    const auto found = std::find(std::begin(kSweepMethods), std::end(kSweepMethods), method);
+    if (found == std::end(kSweepMethods)) {
+      const std::vector<std::string> methods(std::begin(kSweepMethods), std::end(kSweepMethods));
       top.key("method").fail("'" + method + "' is none of grid, random, list, zip" +
                              did_you_mean(method, methods));
     }
-    config.method = static_cast<SweepMethod>(found - std::begin(kMethods));
+    config.method = static_cast<SweepMethod>(found - std::begin(kSweepMethods));
   }
   if (top.has("run_cap")) config.run_cap = top.key("run_cap").integer(1, 100'000'000);
   if (top.has("samples")) config.samples = top.key("samples").integer(1, 100'000'000);
@@ -378,131 +347,6 @@ SweepConfig load_sweep_config(const std::string& path, const std::vector<std::st
   ConfigNode root = load_config_file(path);
   for (const std::string& assignment : overrides) apply_config_override(root, assignment);
   return parse_sweep_config(root, path);
-}
-
-std::string resolved_config_json(const SweepConfig& config) {
-  Json j;
-  j["schema"] = kSweepSchema;
-  j["name"] = config.name;
-  j["description"] = config.description;
-  j["method"] = method_name(config.method);
-  j["run_cap"] = config.run_cap;
-  for (const SweepParameter& p : config.parameters) {
-    if (p.name == "sample") continue;  // follows from `uncertainty`
-    j["parameters"][p.name]["values"] = p.values;
-  }
-  j["runs"] = Json::array();
-  for (const Factors& run : config.list) {
-    Json one = Json::object();
-    for (const auto& [name, value] : run) one[name] = value;
-    j["runs"].push_back(std::move(one));
-  }
-  j["exclude"] = Json::array();
-  for (const auto& rule : config.exclude) {
-    Json one = Json::object();
-    for (const auto& [name, values] : rule) one[name] = values;
-    j["exclude"].push_back(std::move(one));
-  }
-  j["samples"] = config.samples;
-  j["sampling_seed"] = config.sampling_seed;
-  j["baseline"] = config.baseline;
-  j["metric"] = config.metric;
-  j["threshold"] = format_fraction(config.threshold_ppm);
-  j["limits"] = Json::object();
-  if (config.time_limit > Nanos{0}) j["limits"]["time"] = std::to_string(config.time_limit.value) + " ns";
-  if (config.memory_limit > Bytes{0})
-    j["limits"]["memory"] = std::to_string(config.memory_limit.value) + " B";
-  j["bounds"] = config.bounds;
-  j["schedules"] = config.schedules;
-  j["uncertainty"] = Json::object();
-  if (!config.uncertainty.figures.empty()) {
-    Json& u = j["uncertainty"];
-    u["samples"] = config.uncertainty.samples;
-    u["seed"] = config.uncertainty.seed;
-    u["one_at_a_time"] = config.uncertainty.one_at_a_time;
-    for (const UncertainFigure& figure : config.uncertainty.figures) {
-      const Distribution& d = figure.distribution;
-      Json one;
-      if (d.kind == Distribution::Kind::normal) {
-        one["distribution"] = "normal";
-        one["deviation"] = format_fraction(d.deviation) + "x";
-      } else {
-        one["distribution"] = d.kind == Distribution::Kind::uniform ? "uniform" : "triangular";
-        one["low"] = format_fraction(d.low) + "x";
-        if (d.kind == Distribution::Kind::triangular) one["mode"] = format_fraction(d.mode) + "x";
-        one["high"] = format_fraction(d.high) + "x";
-      }
-      u["figures"][figure.name] = std::move(one);
-    }
-  }
-  return j.dump(2) + "\n";
-}
-
-std::string sweep_json_schema() {
-  Json schema;
-  schema["$schema"] = "https://json-schema.org/draft/2020-12/schema";
-  schema["$id"] = kSweepSchema;
-  schema["title"] = "swaplab sweep";
-  schema["type"] = "object";
-  schema["additionalProperties"] = false;
-  schema["required"] = {"schema", "name"};
-  Json& properties = schema["properties"];
-  for (const TopKey& key : kTopKeys) {
-    Json& p = properties[key.name];
-    p["type"] = key.json_type;
-    p["description"] = key.description;
-    if (key.fallback != nullptr && std::string_view(key.json_type) == "string") p["default"] = key.fallback;
-    if (key.fallback != nullptr && std::string_view(key.json_type) == "integer")
-      p["default"] = std::stoll(key.fallback);
-    if (key.fallback != nullptr && std::string_view(key.json_type) == "boolean")
-      p["default"] = std::string_view(key.fallback) == "yes";
-  }
-  properties["schema"]["const"] = kSweepSchema;
-  properties["name"]["pattern"] = "^[A-Za-z0-9_-]{1,64}$";
-  properties["method"]["enum"] = kMethods;
-  properties["metric"]["enum"] = result_metric_names();
-  properties["run_cap"]["minimum"] = 1;
-  properties["samples"]["minimum"] = 1;
-  properties["limits"]["additionalProperties"] = false;
-  properties["limits"]["properties"]["time"] = {{"type", "string"}, {"examples", {"10 s"}}};
-  properties["limits"]["properties"]["memory"] = {{"type", "string"}, {"examples", {"2 GiB"}}};
-  const auto factor_schema = [](const FactorKind& kind) {
-    Json value = {{"type", {"string", "integer"}}, {"examples", {kind.example}}};
-    if (kind.name == "policy") value = {{"type", {"string", "object"}}, {"examples", {kind.example}}};
-    if (kind.name == "trace") value = {{"type", {"string", "object"}}, {"examples", {kind.example}}};
-    Json several = {{"type", "object"}, {"additionalProperties", false}};
-    several["properties"]["values"] = {{"type", "array"}, {"minItems", 1}, {"items", value}};
-    if (kind.globs) several["properties"]["glob"] = {{"type", {"string", "array"}}};
-    if (kind.range != RangeKind::none) {
-      Json range = {{"type", "object"}, {"additionalProperties", false}, {"required", {"start", "stop"}}};
-      range["properties"]["start"] = value;
-      range["properties"]["stop"] = value;
-      range["properties"]["points"] = {{"type", "integer"}, {"minimum", 1}};
-      range["properties"]["scale"] = {{"enum", {"linear", "log"}}};
-      several["properties"]["range"] = std::move(range);
-    }
-    Json one;
-    one["description"] = kind.summary;
-    if (!kind.fallback.empty()) one["default"] = kind.fallback;
-    one["anyOf"] = Json::array({value, several});
-    return one;
-  };
-  Json& parameters = properties["parameters"];
-  parameters["additionalProperties"] = false;
-  for (const FactorKind& kind : factor_kinds()) parameters["properties"][kind.name] = factor_schema(kind);
-  for (const OverridableFigure& figure : overridable_figures())
-    parameters["properties"]["machine." + figure.path] = factor_schema(factor_kind("machine." + figure.path));
-  Json& uncertainty = properties["uncertainty"];
-  uncertainty["additionalProperties"] = false;
-  uncertainty["properties"]["samples"] = {{"type", "integer"}, {"minimum", 0}};
-  uncertainty["properties"]["seed"] = {{"type", "integer"}, {"minimum", 0}};
-  uncertainty["properties"]["one_at_a_time"] = {{"type", "boolean"}};
-  Json distribution = {{"type", "object"}, {"required", {"distribution"}}, {"additionalProperties", false}};
-  distribution["properties"]["distribution"] = {{"enum", {"uniform", "normal", "triangular"}}};
-  for (const char* key : {"low", "mode", "high", "deviation"})
-    distribution["properties"][key] = {{"type", "string"}, {"pattern", "^[0-9]+(\\.[0-9]+)?x$"}};
-  uncertainty["properties"]["figures"] = {{"type", "object"}, {"additionalProperties", distribution}};
-  return schema.dump(2) + "\n";
 }
 
 }  // namespace swaplab

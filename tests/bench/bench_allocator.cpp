@@ -13,6 +13,7 @@
 #include "sim/allocator/caching_allocator.hpp"
 #include "sim/allocator/replay.hpp"
 #include "sim/allocator/stub_device.hpp"
+#include "tests/bench/allocator_mixes.hpp"
 #include "tests/support/shared.hpp"
 
 namespace {
@@ -22,49 +23,18 @@ using Kind = AllocRequest::Kind;
 
 constexpr std::uint64_t kUnlimited = std::uint64_t{1} << 40;
 
-void report_pairs(benchmark::State& state, std::int64_t pairs) {
-  state.SetItemsProcessed(state.iterations() * pairs);
-  state.counters["per_pair"] = benchmark::Counter(static_cast<double>(state.iterations() * pairs),
-                                                  benchmark::Counter::kIsRate | benchmark::Counter::kInvert);
-}
-
-// One block at a time, always the same size.
 void alternating(benchmark::State& state, const char* conf) {
   StubDevice device(kUnlimited);
   CachingAllocator<StubDevice> allocator(device, parse_alloc_conf(conf));
-  const Bytes size{state.range(0)};
-  for (auto _ : state) {
-    const AllocResult result = allocator.alloc(size, 0);
-    benchmark::DoNotOptimize(result.address);
-    allocator.free(result.block);
-  }
-  report_pairs(state, 1);
+  alternate(state, allocator);
 }
 BENCHMARK_CAPTURE(alternating, default, "")->Arg(512)->Arg(1 << 20)->Arg(5 << 20)->Arg(64 << 20);
 BENCHMARK_CAPTURE(alternating, expandable, "expandable_segments:True")->Arg(512)->Arg(64 << 20);
 
-// A steady population of blocks of every size; each step frees a random one and allocates another.
 void churn(benchmark::State& state) {
   StubDevice device(kUnlimited);
   CachingAllocator<StubDevice> allocator(device, parse_alloc_conf(""));
-  std::mt19937_64 random(1);
-  std::vector<std::int64_t> sizes(1 << 16);
-  for (auto& size : sizes) {
-    const auto log2 = 3 + random() % 24;
-    size = static_cast<std::int64_t>((std::uint64_t{1} << log2) + random() % (std::uint64_t{1} << log2));
-  }
-  std::vector<std::uint32_t> picks(1 << 16);
-  std::vector<BlockId> live(static_cast<std::size_t>(state.range(0)));
-  for (auto& pick : picks) pick = static_cast<std::uint32_t>(random() % live.size());
-  std::size_t step = 0;
-  for (auto& block : live) block = allocator.alloc(Bytes{sizes[step++ & 0xffff]}, 0).block;
-  for (auto _ : state) {
-    BlockId& block = live[picks[step & 0xffff]];
-    allocator.free(block);
-    block = allocator.alloc(Bytes{sizes[step & 0xffff]}, 0).block;
-    ++step;
-  }
-  report_pairs(state, 1);
+  churn_population(state, allocator);
 }
 BENCHMARK(churn)->Arg(100)->Arg(1000)->Arg(10000);
 

@@ -5,19 +5,10 @@
 #include <filesystem>
 #include <string>
 
-#include "tests/support/shared.hpp"
-#include "trace/extend.hpp"
-#include "trace/io.hpp"
+#include "tests/bench/recordings.hpp"
 
 namespace swaplab {
 namespace {
-
-const Trace& gpt2_medium(std::uint32_t iterations) {
-  static const Trace recorded = read_trace(test::source_path("configs/traces/gpt2_medium.jsonl.gz"));
-  static const Trace short_one = extend_iterations(recorded, 20);
-  static const Trace long_one = extend_iterations(recorded, 200);
-  return iterations == 20 ? short_one : long_one;
-}
 
 // A folder that goes with the process.
 struct Folder {

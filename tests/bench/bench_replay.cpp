@@ -6,23 +6,15 @@
 #include "policy/registry.hpp"
 #include "sim/machine_io.hpp"
 #include "sim/run.hpp"
-#include "tests/support/shared.hpp"
-#include "trace/extend.hpp"
-#include "trace/io.hpp"
+#include "tests/bench/recordings.hpp"
 
 namespace swaplab {
 namespace {
 
-const Trace& gpt2_medium() {
-  static const Trace trace =
-      extend_iterations(read_trace(test::source_path("configs/traces/gpt2_medium.jsonl.gz")), 10);
-  return trace;
-}
-
 void replay(benchmark::State& state, const std::string& policy, std::int64_t tenths,
             AllocatorKind allocator) {
   const Machine machine = load_machine("a100-40g-pcie4");
-  const Program program = compile_program(gpt2_medium(), machine, TimeSource::model);
+  const Program program = compile_program(gpt2_medium(10), machine, TimeSource::model);
   const auto spec = parse_policies(policy)[0];
   RunOptions options;
   options.allocator = allocator;
@@ -51,8 +43,8 @@ BENCHMARK(BM_ReplayNoneCaching)->Unit(benchmark::kMillisecond);
 
 void BM_CompileProgram(benchmark::State& state) {
   const Machine machine = load_machine("a100-40g-pcie4");
-  for (auto _ : state) benchmark::DoNotOptimize(compile_program(gpt2_medium(), machine, TimeSource::model));
-  state.SetItemsProcessed(state.iterations() * static_cast<std::int64_t>(gpt2_medium().ops.size()));
+  for (auto _ : state) benchmark::DoNotOptimize(compile_program(gpt2_medium(10), machine, TimeSource::model));
+  state.SetItemsProcessed(state.iterations() * static_cast<std::int64_t>(gpt2_medium(10).ops.size()));
 }
 BENCHMARK(BM_CompileProgram)->Unit(benchmark::kMillisecond);
 

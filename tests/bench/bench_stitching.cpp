@@ -2,10 +2,10 @@
 #include <benchmark/benchmark.h>
 
 #include <cstdint>
-#include <random>
 #include <vector>
 
 #include "sim/allocator/stitching_allocator.hpp"
+#include "tests/bench/allocator_mixes.hpp"
 
 namespace {
 
@@ -27,23 +27,10 @@ struct Counting {
 };
 using Allocator = StitchingAllocator<Counting>;
 
-void report_pairs(benchmark::State& state) {
-  state.SetItemsProcessed(state.iterations());
-  state.counters["per_pair"] = benchmark::Counter(static_cast<double>(state.iterations()),
-                                                  benchmark::Counter::kIsRate | benchmark::Counter::kInvert);
-}
-
-// One block at a time, always the same size.
 void alternating(benchmark::State& state) {
   Counting device;
   Allocator allocator(device, {});
-  const Bytes size{state.range(0)};
-  for (auto _ : state) {
-    const auto result = allocator.alloc(size, 0);
-    benchmark::DoNotOptimize(result.address);
-    allocator.free(result.block);
-  }
-  report_pairs(state);
+  alternate(state, allocator);
 }
 BENCHMARK(alternating)->Arg(512)->Arg(1 << 20)->Arg(5 << 20)->Arg(64 << 20);
 
@@ -65,28 +52,10 @@ void stitched(benchmark::State& state) {
 }
 BENCHMARK(stitched)->Arg(2)->Arg(16)->Arg(128);
 
-// A steady population of blocks of every size; each step frees a random one and allocates another.
 void churn(benchmark::State& state) {
   Counting device;
   Allocator allocator(device, {});
-  std::mt19937_64 random(1);
-  std::vector<std::int64_t> sizes(1 << 16);
-  for (auto& size : sizes) {
-    const auto log2 = 3 + random() % 24;
-    size = static_cast<std::int64_t>((std::uint64_t{1} << log2) + random() % (std::uint64_t{1} << log2));
-  }
-  std::vector<std::uint32_t> picks(1 << 16);
-  std::vector<BlockId> live(static_cast<std::size_t>(state.range(0)));
-  for (auto& pick : picks) pick = static_cast<std::uint32_t>(random() % live.size());
-  std::size_t step = 0;
-  for (auto& block : live) block = allocator.alloc(Bytes{sizes[step++ & 0xffff]}, 0).block;
-  for (auto _ : state) {
-    BlockId& block = live[picks[step & 0xffff]];
-    allocator.free(block);
-    block = allocator.alloc(Bytes{sizes[step & 0xffff]}, 0).block;
-    ++step;
-  }
-  report_pairs(state);
+  churn_population(state, allocator);
 }
 BENCHMARK(churn)->Arg(100)->Arg(1000)->Arg(10000);
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <numeric>
 #include <string>
+#include <utility>
 
 #include "trace/error.hpp"
 #include "trace/perturb/dims.hpp"
@@ -220,6 +221,12 @@ bool is_routing(const EditableTrace& edit, const Dataflow& flow, std::uint32_t n
 
 void rescale_iteration(EditableTrace& edit, std::size_t iteration, const Rescale& request) {
   Rescaler(edit, iteration, request).run();
+}
+
+void change_dimensions(EditableTrace& edit, std::size_t iteration, std::string kind, const Rescale& request) {
+  edit.open_change(std::move(kind), iteration);
+  rescale_iteration(edit, iteration, request);
+  edit.close_change();
 }
 
 }  // namespace swaplab

@@ -19,6 +19,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 #include <unordered_map>
 
 #include "trace/perturb/dataflow.hpp"
@@ -34,6 +35,8 @@ struct Rescale {
 // Changes the iteration and logs into the open change. Throws Error(usage) when the input's dimensions are
 // not recognisable or contradict each other.
 void rescale_iteration(EditableTrace& edit, std::size_t iteration, const Rescale& request);
+// The same as one whole change of `kind`.
+void change_dimensions(EditableTrace& edit, std::size_t iteration, std::string kind, const Rescale& request);
 
 // Nodes whose result's first dimension depends on data that the host reads (schema: sync "shape").
 bool is_routing(const EditableTrace& edit, const Dataflow& flow, std::uint32_t node);

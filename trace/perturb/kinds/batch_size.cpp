@@ -16,9 +16,7 @@ class BatchSize final : public Perturbation {
   void apply(EditableTrace& edit, std::size_t index, Random&) const override {
     Rescale request;
     request.batch = params_.to;
-    edit.open_change("batch_size", index);
-    rescale_iteration(edit, index, request);
-    edit.close_change();
+    change_dimensions(edit, index, "batch_size", request);
   }
 
  private:

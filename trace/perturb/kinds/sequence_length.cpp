@@ -16,9 +16,7 @@ class SequenceLength final : public Perturbation {
   void apply(EditableTrace& edit, std::size_t index, Random&) const override {
     Rescale request;
     request.sequence = params_.to;
-    edit.open_change("sequence_length", index);
-    rescale_iteration(edit, index, request);
-    edit.close_change();
+    change_dimensions(edit, index, "sequence_length", request);
   }
 
  private:
