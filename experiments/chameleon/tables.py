@@ -65,11 +65,10 @@ def experiment_a(records, _):
         axes.set_yscale("log")
         axes.set_ylim(floor, max(1000, 3 * max(100 * max(r["overhead"].values()) for r in rows)))
         axes.set_xlim(-0.6, len(rows) - 0.4)
-        for percentage, line, text in ((0.9, "--", "paper, lightweight: 0.9 %"),
-                                       (219, ":", "paper, existing profilers: up to 219 %")):
+        for percentage, line, text in ((0.9, "--", "paper, light-\nweight: 0.9 %"),
+                                       (219, ":", "paper, existing\nprofilers: up\nto 219 %")):
             axes.axhline(percentage, color="0.3", linewidth=0.8, linestyle=line)
-            axes.text(-0.57, percentage * 1.1, text, fontsize=6, ha="left",
-                      bbox={"facecolor": "white", "edgecolor": "none", "alpha": 0.75, "pad": 0.8})
+            axes.text(1.01, percentage, text, fontsize=6, va="center", transform=axes.get_yaxis_transform())
         axes.set_ylabel("overhead, % of the iteration")
         axes.yaxis.set_major_formatter(lambda v, _: f"{v:g} %")
         crowded = len(rows) > 5
