@@ -24,8 +24,9 @@ function fit(names, room) {
   let labels = (new Set(brief).size === new Set(names).size ? brief : names).slice();
   const whole = labels.slice();
   labels = labels.map(n => cut(n, Math.floor((room - 1) / 3)));
-  for (const label of new Set(labels)) {
-    const same = [...labels.keys()].filter(k => labels[k] === label);
+  const letters = l => l.replace(/[^a-z0-9]/gi, "");  // a comma for a colon is no difference to the eye
+  for (const label of new Set(labels.map(letters))) {
+    const same = [...labels.keys()].filter(k => labels[k] !== whole[k] && letters(labels[k]) === label);
     if (new Set(same.map(k => whole[k])).size < 2) continue;
     const first = whole[same[0]];
     let from = 0;
