@@ -85,9 +85,9 @@ TEST_CASE("a slow quantity takes its own share of the limit and nothing from the
   CHECK(result.left_out[0].of == 11);
   CHECK(result.left_out[0].points >= 2);  // 256 MiB and 1 GiB
   CHECK(result.left_out[0].points <= 4);
-  for (const auto& [quantity, count] : counts) {
-    CAPTURE(quantity);
-    if (quantity != "copy_d2h_pinned") CHECK(count >= 50);
+  for (const auto& taken : counts) {
+    CAPTURE(taken.first);
+    if (taken.first != "copy_d2h_pinned") CHECK(taken.second >= 50);
   }
 }
 
@@ -134,9 +134,9 @@ TEST_CASE("host device: within a short limit every quantity is sampled, and no s
   std::set<std::string> asked;
   for (const ProbePoint& p : probe_points(options, *hardware->open_probe())) asked.insert(p.quantity);
   CHECK(counts.size() + result.unsupported.size() == asked.size());
-  for (const auto& [quantity, count] : counts) {
-    CAPTURE(quantity);
-    CHECK(count >= 2);
+  for (const auto& taken : counts) {
+    CAPTURE(taken.first);
+    CHECK(taken.second >= 2);
   }
   std::vector<ExcludedSamples> excluded;
   plausible(result.measurements, excluded);
