@@ -69,6 +69,7 @@ class Replay {
       end_iterations(op + 1);
     }
     result.overdrafts = overdrafts_;
+    if (keep_ends) result.end = end_placement();
     return result;
   }
 
@@ -90,6 +91,15 @@ class Replay {
         take_newest(sizes_[s]);
       }
     }
+  }
+
+  Placement end_placement() const {
+    Placement now;
+    for (const SlotState& slot : slots_) {
+      now.on_host.push_back(slot.place == Place::host || slot.place == Place::outgoing ? 1 : 0);
+      now.clean.push_back(slot.place == Place::device && slot.host_valid ? 1 : 0);
+    }
+    return now;
   }
 
   void apply(const PlanStep& step) {

@@ -22,7 +22,9 @@ struct Placement {
 struct ModelResult {
   std::vector<std::int64_t> iteration_end;  // ns, for each iteration within the horizon
   std::uint64_t overdrafts = 0;             // times that the plan left too little room
-  std::vector<std::int64_t> op_end;         // ns, when each operator is done; kept only when asked for
+  // Kept only when asked for:
+  std::vector<std::int64_t> op_end;  // ns, when each operator is done
+  Placement end;                     // of the storages that live behind the last operator
 };
 
 // Replays operators [0, end_op) under `plan`. Kernel and copy times as the program and the machine's

@@ -183,7 +183,7 @@ class Adaptive final : public Policy {
     const bool keep = follower_.in_force() && !diverged_;
     diverged_ = false;
     std::vector<Lap> laps{{entry().it, alignment_.here()}};
-    const std::vector<std::size_t> following = library_.forecast(current_, keep && places_ ? 3 : 2);
+    const std::vector<std::size_t> following = library_.forecast(current_, keep ? 3 : 2);
     for (const std::size_t which : following) laps.push_back({library_[which].it, 0});
     const std::size_t next = following[0];
     Entry& planned = keep ? library_[next] : entry();
@@ -192,6 +192,7 @@ class Adaptive final : public Policy {
     options.trials = keep ? params_.trials : 1;
     options.first = planned.plans == 0;
     options.round = planned.plans;
+    options.in_force = keep;
     const std::uint32_t left = alignment_.left();
     // A plan that takes next to nothing of the iteration is waited for: what is done without it costs more.
     const Nanos time = planning_time(laps, options.first ? 3 : options.trials);

@@ -33,6 +33,17 @@ foresight::LiveState state_now(const AheadProgram& ahead, std::shared_ptr<Memory
   return state;
 }
 
+// Steps of the plan in force, for the program's slots.
+Plan kept_plan(const AheadProgram& ahead, std::span<const Step> held, std::uint32_t first_op) {
+  Plan kept;
+  for (const Step& step : held) {
+    const Slot slot = ahead.slot_of(step);
+    if (slot == kNoSlot || step.op < first_op) continue;
+    kept.steps.push_back({step.op - first_op, step.action, slot});
+  }
+  return kept;
+}
+
 }  // namespace
 
 AheadPlan plan_ahead(std::span<const Lap> laps, std::span<const Slot> slot_of, std::span<const Slot> leaving,
@@ -43,21 +54,29 @@ AheadPlan plan_ahead(std::span<const Lap> laps, std::span<const Slot> slot_of, s
   const Machine& machine = view.machine();
   const std::uint32_t end = ahead.begin_of(static_cast<std::uint32_t>(laps.size()) - 1);
   std::uint64_t work = program.accesses.size() + program.op_count();
+  const std::uint32_t longest = std::min(options.hold, end > 0 ? end - 1 : 0);
   std::uint32_t hold = 0;
   std::optional<foresight::LiveState> state;
+  foresight::Placement placement = ahead.placement();
   if (std::shared_ptr<MemoryFork> memory = view.fork_memory()) {
     state = state_now(ahead, std::move(memory), leaving, view);
-    hold = std::min(options.hold, end > 0 ? end - 1 : 0);
+    hold = longest;
+  } else if (options.in_force && longest > 0) {
+    const foresight::Study study(program, machine, placement, options.budget, Bytes{1});
+    work += std::uint64_t{program.access_begin[longest]} + longest;
+    foresight::ModelResult until =
+        foresight::replay(program, machine, kept_plan(ahead, held, laps[0].first_op), placement, study.sizes,
+                          options.budget, longest, true);
+    // Where it runs out of room, nobody knows who leaves: planned from what is.
+    if (until.overdrafts == 0) {
+      hold = longest;
+      placement = std::move(until.end);
+    }
   }
   // Until the new plan takes over, the run goes on as it does now.
-  if (hold > 0) {
+  if (state && hold > 0) {
     const foresight::Study study(program, machine, ahead.placement(), options.budget, Bytes{512});
-    Plan kept;
-    for (const Step& step : held) {
-      const Slot slot = ahead.slot_of(step);
-      if (slot == kNoSlot || step.op < laps[0].first_op) continue;
-      kept.steps.push_back({step.op - laps[0].first_op, step.action, slot});
-    }
+    const Plan kept = kept_plan(ahead, held, laps[0].first_op);
     std::vector<std::int64_t> op_end;
     for (std::uint32_t op = 0; op < program.op_count(); ++op) {
       op_end.push_back((op == 0 ? 0 : op_end.back()) +
@@ -79,8 +98,8 @@ AheadPlan plan_ahead(std::span<const Lap> laps, std::span<const Slot> slot_of, s
     state->placement.on_host.resize(program.slot_count(), 0);
     state->placement.clean.resize(program.slot_count(), 0);
   }
-  AheadSearch search(rest, state ? state->placement : ahead.placement(), state ? &*state : nullptr,
-                     end - hold, options, machine);
+  AheadSearch search(rest, state ? state->placement : placement, state ? &*state : nullptr, end - hold,
+                     options, machine);
   search.run(tuning);
   AheadPlan plan;
   for (PlanStep step : search.plan().steps) {

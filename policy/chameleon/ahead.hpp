@@ -34,9 +34,9 @@ struct AheadOptions {
   std::int64_t trials = 1;  // plans compared
   std::uint64_t round = 0;  // which variations are tried
   bool first = false;       // of its sequence: three ways that are far apart are compared
-  // Operators that are left as they are: a plan in force, or the time until the new one can be ready. Only
-  // where places count; else plans begin at once.
+  // Operators that are left as they are: a plan in force, or the time until the new one can be ready.
   std::uint32_t hold = 0;
+  bool in_force = false;  // the former; where only bytes count, plans begin at once otherwise
 };
 
 // Plans the laps but the last, which only tells what is used next. `slot_of`: by object of the first lap, the

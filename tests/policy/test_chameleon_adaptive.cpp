@@ -7,6 +7,7 @@
 #include <random>
 
 #include "policy/chameleon/learned.hpp"
+#include "policy/foresight_model.hpp"
 #include "sim/machine_io.hpp"
 #include "sim/memory_fork.hpp"
 #include "sim/schedule_checker.hpp"
@@ -170,6 +171,58 @@ TEST_CASE("plans from the running state hold: a constant sequence needs no unpla
     }
     CHECK(rooms[0] > 0);          // while it learned
     CHECK(rooms[0] == rooms[1]);  // and not since
+  }
+}
+
+TEST_CASE("the model tells where storages are at the end, and when there was no room") {
+  test::ProgramWriter w;
+  const Slot used = w.initial(100), leaving = w.initial(100), back = w.initial(100), refused = w.initial(100),
+             copied = w.initial(50);
+  w.op(Phase::forward, {used}, {});
+  w.op(Phase::forward, {copied}, {});
+  const Slot born = w.allocate(80);
+  w.op(Phase::forward, {used}, {born});
+  w.op(Phase::backward, {used}, {used});
+  w.end_iteration();
+  const Program program = w.finish();
+  const Machine machine = test::plain_machine(1'000'000'000);
+  std::vector<std::int64_t> sizes;
+  for (const Bytes bytes : program.bytes) sizes.push_back(bytes.value);
+  // `used`, `leaving` and `copied` are on the device.
+  const foresight::Placement start{{0, 0, 1, 1, 0, 0}, {1, 0, 0, 0, 0, 0}};
+  const Plan plan{{{1, PlanAction::copy_out, copied},
+                   {1, PlanAction::evict, leaving},
+                   {1, PlanAction::prefetch, back},
+                   {1, PlanAction::prefetch, refused}}};
+  const auto replay = [&](std::int64_t budget, std::uint32_t end) {
+    return foresight::replay(program, machine, plan, start, sizes, Bytes{budget}, end, true);
+  };
+  const foresight::ModelResult fits = replay(330, 3);
+  CHECK(fits.overdrafts == 0);
+  CHECK(fits.end.on_host == std::vector<std::uint8_t>{0, 1, 0, 1, 0, 0});
+  // An operator that writes leaves the host's copy behind.
+  CHECK(fits.end.clean == std::vector<std::uint8_t>{1, 0, 1, 0, 1, 0});
+  CHECK(replay(330, 4).end.clean == std::vector<std::uint8_t>{0, 0, 1, 0, 1, 0});
+  CHECK(replay(329, 3).overdrafts == 1);  // no room for `born`
+  CHECK(replay(329, 2).overdrafts == 0);
+  CHECK(foresight::replay(program, machine, plan, start, sizes, Bytes{330}, 3, false).end.on_host.empty());
+}
+
+TEST_CASE("where only bytes count plans begin where the one in force ends: a constant sequence settles") {
+  const Machine machine = load_machine("h100-pcie5");
+  const Program program = compile_program(bundled("gpt2_medium", 16), machine, TimeSource::model);
+  for (const std::int64_t percent : {50, 60, 80}) {
+    CAPTURE(percent);
+    const Bytes budget{program.peak_bytes.value * percent / 100};
+    const RunResult ours = test::run_policy("adaptive", program, machine, budget, AllocatorKind::ideal);
+    const RunResult theirs =
+        test::run_policy("chameleon:n_layers=12", program, machine, budget, AllocatorKind::ideal);
+    REQUIRE(ours.outcome == Outcome::ok);
+    REQUIRE(theirs.outcome == Outcome::ok);
+    // Planned from another state than the one that comes, slow and quick iterations take turns.
+    const std::int64_t last = ours.iterations[15].time().value, before = ours.iterations[14].time().value;
+    CHECK(std::abs(last - before) < last / 100);
+    CHECK(total(ours) < total(theirs));
   }
 }
 
