@@ -171,6 +171,7 @@ int plan_command(const Arguments& arguments) {
     settings.times = times == "trace" ? TimeSource::trace : TimeSource::model;
   }
   const std::string machine_name = values["machine"].as<std::string>();
+  refuse_without_swapping(settings, trace, path);
   const TimeSource times = choose_times(settings, trace, path, machine_name, [](const std::string& text) {
     std::fprintf(stderr, "warning: %s\n", text.c_str());
   });

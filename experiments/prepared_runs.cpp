@@ -86,6 +86,20 @@ std::string policy_label(const PolicySpec& spec) {
   return label;
 }
 
+void refuse_without_swapping(const RunSettings& settings, const Trace& trace, const std::string& path) {
+  const std::optional<StudyKind> study = stated_study(trace.header.extra_json);
+  if (!study) return;
+  const bool modelled = settings.times == TimeSource::model;
+  const char* missing = *study == StudyKind::times_only ? "times, but no storages"
+                        : *study == StudyKind::memory_only && !modelled && !trace.has_device_times()
+                            ? "storages, but no times of operators"
+                            : nullptr;
+  if (missing != nullptr)
+    throw Error(ErrorKind::input, path + ": imported from a file with " + missing +
+                                      ": there is nothing to swap in time; 'swaplab trace info' and 'trace "
+                                      "analyze' say what it holds");
+}
+
 TimeSource choose_times(const RunSettings& settings, const Trace& trace, const std::string& path,
                         const std::string& machine, const std::function<void(const std::string&)>& warn) {
   const std::optional<StudyKind> study = stated_study(trace.header.extra_json);
@@ -158,6 +172,7 @@ PreparedRuns::PreparedRuns(std::string path, std::shared_ptr<const Trace> trace,
                            RunSettings settings, const std::function<void(Program&)>& adjust,
                            const std::function<void(const std::string&)>& warn)
     : trace_(std::move(trace)), machine_(std::move(machine)), settings_(std::move(settings)) {
+  refuse_without_swapping(settings_, *trace_, path);
   const TimeSource times = choose_times(settings_, *trace_, path, machine_.name, warn);
   program_ = compile_program(*trace_, machine_, times);
   if (adjust) adjust(program_);

@@ -69,6 +69,9 @@ struct RunSettings {
   bool bounds = true;  // false: no bound is computed
 };
 
+// Throws Error(input) for an imported trace without storages, or without the times that `settings` mean.
+void refuse_without_swapping(const RunSettings& settings, const Trace& trace, const std::string& path);
+
 // Which times `settings` mean for this trace; a warning when they come from another kind of device, and when
 // the trace was imported from a file that does not allow swap studies.
 TimeSource choose_times(const RunSettings& settings, const Trace& trace, const std::string& path,

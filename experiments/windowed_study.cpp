@@ -70,6 +70,7 @@ Study run_windowed_study(const StudyRequest& request) {
   Study study;
   study.traces.resize(opened.size());
   for_each_parallel(request.jobs, opened.size(), [&](std::size_t t) {
+    refuse_without_swapping(settings, opened[t].trace->trace, request.traces[t]);
     const TimeSource times = choose_times(settings, opened[t].trace->trace, request.traces[t],
                                           request.machine.name, [&](const auto& text) {
                                             const std::lock_guard guard(lock);

@@ -107,6 +107,9 @@ struct Program {
 // - External storages of class param, buffer, grad or opt are initial; other external ones are
 //   initial when first seen before or in the first iteration, else they appear, with content, where
 //   they are first seen.
+// - An operator runs a kernel when it accesses a device storage and is no view. With the times of a trace
+// that no
+//   CPU recorded it also does when it has device time: work on storages that the trace does not know is work.
 // - Host time of an operator: the trace's host_time + host_gap where present, else the machine's dispatch
 // cost.
 // - Steady iterations: all but the first and the last when there are at least four, all but the

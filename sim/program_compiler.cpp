@@ -268,7 +268,7 @@ void ProgramCompiler::add_operator(std::uint32_t op) {
     }
   }
   const auto first = p.access_begin.back();
-  const bool kernel = p.accesses.size() > first;
+  const bool kernel = p.accesses.size() > first || recorded_work(op);
   Bytes working_set{0};
   for (auto i = first; i < p.accesses.size(); ++i) working_set += p.bytes[index(p.accesses[i].slot)];
   if (working_set > p.largest_working_set) {
@@ -302,6 +302,13 @@ void ProgramCompiler::add_time(Nanos time, std::uint32_t op) {
                                       " ns; all operators together may take 2^60 ns (36 years)");
   }
   total_time_ += time;
+}
+
+// Work that a device did, though the trace knows no storage of it (host tensors, views that copy): the time
+// is real. On a CPU the same figure is time of the host.
+bool ProgramCompiler::recorded_work(std::uint32_t op) const {
+  return program_.times == TimeSource::trace && trace_.header.device != "cpu" &&
+         !trace_.ops.device_time.empty() && trace_.ops.device_time[op] > Nanos{0};
 }
 
 Nanos ProgramCompiler::device_time(std::uint32_t op) {

@@ -73,6 +73,7 @@ class ProgramCompiler {
   void add_access(StorageId storage, std::uint8_t flags, std::uint32_t op);
   void add_operator(std::uint32_t op);
   void add_time(Nanos time, std::uint32_t op);
+  bool recorded_work(std::uint32_t op) const;
   Nanos device_time(std::uint32_t op);
   Nanos host_time(std::uint32_t op, bool view) const;
 

@@ -4,6 +4,7 @@
 #include <map>
 #include <string>
 #include <tuple>
+#include <utility>
 #include <vector>
 
 #include "trace/builder.hpp"
@@ -34,6 +35,7 @@ class Extender {
       play(segments_[i], trace_.iterations[i].number);
     if (wanted_ < recorded) return builder_.finish();
     const auto [first, end] = template_range();
+    if (first == 0) leave_setup();
     std::int64_t number = trace_.iterations.back().number;
     Bytes live_before{-1};
     for (std::uint32_t done = recorded, i = first; done < wanted_; ++done) {
@@ -72,6 +74,30 @@ class Extender {
     if (segments_.size() != trace_.iterations.size()) {
       throw Error(ErrorKind::input, "--iterations needs complete iterations; the last one has no end mark");
     }
+  }
+
+  // A recording of one iteration begins with what lived before it. That is there already when the iteration
+  // comes again: the first segment then begins at its mark, and an external storage that outlives it stays.
+  void leave_setup() {
+    Segment& segment = segments_.front();
+    lasting_.assign(trace_.storages.size(), 0);
+    from_before_.assign(trace_.storages.size(), 0);
+    bool before = true;
+    for (std::uint32_t e = 0; e < segment.end_event; ++e) {
+      const Event& event = trace_.events[e];
+      if (before && event.kind == EventKind::mark && trace_.marks[event.arg].kind == MarkKind::iter_begin) {
+        segment.first_event = e;
+        before = false;
+      }
+      if (event.kind == EventKind::alloc_external) lasting_[event.arg] = 1;
+      if (event.kind == EventKind::alloc_external || (before && event.kind == EventKind::alloc_op))
+        from_before_[event.arg] = 1;
+      if (event.kind == EventKind::free) lasting_[event.arg] = 0;
+    }
+    segment.first_op = trace_.iterations.front().first_op;
+  }
+  static bool in(const std::vector<std::uint8_t>& set, std::uint32_t storage) {
+    return !set.empty() && set[storage] != 0;
   }
 
   void copy_tables() {
@@ -168,7 +194,7 @@ class Extender {
     switch (event.kind) {
       case EventKind::alloc_op:
       case EventKind::alloc_external:
-        alloc(StorageId{event.arg}, event.kind == EventKind::alloc_external);
+        if (!in(lasting_, event.arg)) alloc(StorageId{event.arg}, event.kind == EventKind::alloc_external);
         break;
       case EventKind::free:
         free(StorageId{event.arg});
@@ -205,7 +231,8 @@ class Extender {
     std::vector<std::uint8_t> used(trace_.storages.size(), 0);
     for (std::uint32_t e = segment.first_event; e < segment.end_event; ++e) {
       const Event& event = trace_.events[e];
-      if (event.kind == EventKind::alloc_op || event.kind == EventKind::alloc_external) born[event.arg] = 1;
+      const bool alloc = event.kind == EventKind::alloc_op || event.kind == EventKind::alloc_external;
+      if (alloc && !in(lasting_, event.arg)) born[event.arg] = 1;
       if (event.kind == EventKind::free && born[event.arg] == 0) {
         freed[event.arg] = 1;
         consumed.push_back(StorageId{event.arg});
@@ -225,6 +252,7 @@ class Extender {
       if (used[s] != 0 && born[s] == 0 && freed[s] == 0 && alive_[s] == 0) consumed.push_back(StorageId{s});
     }
     match(consumed, born, used);
+    for (const StorageId s : std::exchange(renewed_, {})) alloc(s, true);
     play(segment, iteration);
   }
 
@@ -270,6 +298,9 @@ class Extender {
       }
       if (index(found) != kNever) {
         take(s, found);
+      } else if (used[i] != 0 && in(from_before_, i)) {
+        // It lived before the one recorded iteration and ended in it, like a batch of data: it comes anew.
+        renewed_.push_back(s);
       } else if (used[i] != 0) {
         throw Error(ErrorKind::input, "iterations cannot be continued: the last iteration uses storage " +
                                           std::to_string(i) + " '" +
@@ -303,6 +334,10 @@ class Extender {
   std::vector<std::uint8_t> alive_;  // recorded storage: id_of_ is alive
   std::vector<StorageId> source_;    // new storage -> recorded
   std::vector<std::uint8_t> live_;   // new storage
+  // Recorded storages, empty unless the first iteration is repeated: external and alive at its end; external
+  // or made before its mark.
+  std::vector<std::uint8_t> lasting_, from_before_;
+  std::vector<StorageId> renewed_;  // storages that the next repetition begins with
   std::vector<StorageId> in_, out_, written_;
 };
 

@@ -167,7 +167,7 @@ void Walk::check_operator(std::uint64_t e) {
            ", found on stream " + std::to_string(entry.stream);
   });
   if (entry.stream >= stream_end_.size()) stream_end_.resize(entry.stream + 1u);
-  if (facts_.uses_of(op).empty()) {
+  if (facts_.uses_of(op).empty() && !works_without_storages(op)) {
     findings_.expect(entry.start == entry.end, e, [&] {
       return operator_text(op) + " runs no kernel but takes " + ns(entry.end - entry.start);
     });
@@ -178,6 +178,11 @@ void Walk::check_operator(std::uint64_t e) {
   }
   ++result_.operators;
   enter_position();
+}
+
+bool Walk::works_without_storages(std::uint32_t op) const {
+  return schedule_.times == TimeSource::trace && trace_.header.device != "cpu" &&
+         !trace_.ops.device_time.empty() && trace_.ops.device_time[op] > Nanos{0};
 }
 
 Nanos Walk::device_time(std::uint32_t op) {

@@ -85,6 +85,7 @@ class Walk {
   std::uint32_t life_for_acquire(std::uint32_t storage, Bytes bytes) const;
   void touch(std::uint32_t residency, Nanos start, Nanos end);
   void leave_host(std::uint32_t life);
+  bool works_without_storages(std::uint32_t op) const;
   Nanos device_time(std::uint32_t op);
   // Of the next operator; null after the last one.
   IterationFigures* iteration() {

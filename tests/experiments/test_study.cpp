@@ -1,6 +1,8 @@
 #include <doctest/doctest.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <string>
 #include <vector>
 
@@ -13,6 +15,7 @@
 #include "tests/support/shared.hpp"
 #include "trace/error.hpp"
 #include "trace/extend.hpp"
+#include "trace/import/import.hpp"
 #include "trace/io.hpp"
 
 namespace swaplab {
@@ -141,6 +144,34 @@ TEST_CASE("budgets are read exactly") {
     CAPTURE(wrong);
     CHECK_THROWS_AS(parse_budgets(wrong), Error);
   }
+}
+
+TEST_CASE("imports without storages, or without times, are refused in one sentence") {
+  StudyRequest request;
+  request.policies = parse_policies("lru");
+  request.budgets = parse_budgets("0.5x");
+  request.machine = load_machine("ideal-55gbps");
+  const auto folder =
+      std::filesystem::temp_directory_path() / ("swaplab_study_" + std::to_string(::getpid()));
+  std::filesystem::create_directories(folder);
+  const auto refusal = [&](const char* bytes, const char* file) {
+    const std::string path = (folder / file).string();
+    const ImportInput input = ImportInput::memory("made", bytes);
+    write_trace(*import_trace(std::span(&input, 1)).trace, path);
+    request.traces = {path};
+    try {
+      run_study(request);
+    } catch (const Error& error) {
+      CHECK(error.kind() == ErrorKind::input);
+      return std::string(error.what());
+    }
+    return std::string("no error");
+  };
+  CHECK(refusal("0000 1.5 ms\n0001 2.25 ms\n", "times.jsonl").find("with times, but no storages") !=
+        std::string::npos);
+  const std::string memory = refusal("id,lower,upper,size\na,0,3,8\nb,1,4,16\n", "memory.jsonl");
+  CHECK(memory.find("with storages, but no times of operators") != std::string::npos);
+  std::filesystem::remove_all(folder);
 }
 
 TEST_CASE("an operator larger than the budget is infeasible, with the budget that would do") {

@@ -7,6 +7,7 @@
 #include "sim/run.hpp"
 #include "sim/schedule_checker.hpp"
 #include "tests/support/shared.hpp"
+#include "trace/extend.hpp"
 #include "trace/import/import.hpp"
 
 using namespace swaplab;
@@ -48,6 +49,17 @@ TEST_CASE("imported traces: each full format replays under three policies and pa
     REQUIRE(imported.report.study == StudyKind::full);
     REQUIRE(imported.trace);
     const Program program = compile_program(*imported.trace, machine, TimeSource::trace);
+    // All device work of the file is replayed, that on host tensors and views included, and what lived before
+    // is there once, however often the iteration comes.
+    Nanos in_file{0}, replayed{0};
+    for (const Nanos time : imported.trace->ops.device_time) in_file += std::max(time, Nanos{0});
+    for (const Nanos time : program.device_time) replayed += time;
+    CHECK(replayed == in_file);
+    const auto recorded = static_cast<std::uint32_t>(imported.trace->iterations.size());
+    for (const std::uint32_t more : {1u, 2u, 6u}) {
+      const Trace longer = extend_iterations(*imported.trace, recorded + more);
+      CHECK(compile_program(longer, machine, TimeSource::trace).peak_bytes == program.peak_bytes);
+    }
     // Half way between the least that any policy needs and the peak.
     const Bytes budget = program.largest_working_set + (program.peak_bytes - program.largest_working_set) / 2;
     for (const char* name : {"lru", "size", "next-use"}) {
