@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <signal.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cctype>
@@ -66,6 +67,9 @@ AtomicFile::AtomicFile(std::string path) : path_(std::move(path)) {
     // The destructor does not run for a constructor that throws; nothing was created.
     throw Error(ErrorKind::output, path_ + ": cannot write: " + std::strerror(errno));
   }
+  // What is replaced keeps who may read it.
+  struct stat before {};
+  if (::stat(path_.c_str(), &before) == 0) ::fchmod(file_, before.st_mode & 07777);
 }
 
 AtomicFile::~AtomicFile() {

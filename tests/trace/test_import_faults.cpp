@@ -232,3 +232,36 @@ TEST_CASE("import faults: empty files, folders, absent files, foreign files") {
 TEST_CASE("import faults: a trace's own files are no import") {
   CHECK(contains(refusal(kKineto, "kineot"), "unknown format 'kineot' (did you mean 'kineto'?)"));
 }
+
+TEST_CASE("import: sums beyond 2^62, second tables and a file given twice are errors that name the file") {
+  std::string many = "id,lower,upper,size\n";
+  for (int i = 0; i < 8200; ++i)
+    many += std::to_string(i) + "," + std::to_string(i) + "," + std::to_string(i + 1) + ",1125899906842624\n";
+  CHECK(contains(refusal(many), "add up to more than 2^62"));
+  std::string kernels = "{\"traceEvents\":[";
+  for (int i = 0; i < 1100; ++i)
+    kernels += std::string(i == 0 ? "" : ",") +
+               "{\"ph\":\"X\",\"cat\":\"kernel\",\"name\":\"k\",\"pid\":0,\"tid\":7,\"ts\":1,\"dur\":"
+               "9007199254740.0,"
+               "\"args\":{\"device\":0,\"stream\":7,\"correlation\":1}}";
+  CHECK(contains(refusal(kernels + "]}"), "add up to more than 2^62"));
+  const auto refused = [](std::initializer_list<std::string_view> files) -> std::string {
+    std::vector<swaplab::ImportInput> inputs;
+    for (const std::string_view file : files) inputs.push_back(swaplab::ImportInput::memory("made", file));
+    try {
+      swaplab::import_trace(inputs);
+    } catch (const swaplab::Error& error) {
+      return error.what();
+    }
+    return "no error";
+  };
+  const std::string kernel = "Kernel ID: 0, Name: A_Forward\nExecution Time: 12\n";
+  CHECK(contains(refused({kernel, "000 7 B\n", "000 8 B\n"}), "a second table of workspaces"));
+  const std::string tensors = "tensor0 Is weight (global)?: 0, Size in byte: 8, Range:0--8\n";
+  CHECK(contains(refused({kernel, tensors, tensors}), "a second tensors.config"));
+}
+
+TEST_CASE("import pickle: a flood of values ends at a bound") {
+  const std::string flood = std::string("\x80\x04\x8c\x08segments", 12) + std::string(34u << 20, 'N') + ".";
+  CHECK(contains(refusal(flood), "more than 2^25 values"));
+}

@@ -8,6 +8,7 @@
 #include "trace/builder.hpp"
 #include "trace/import/chakra.hpp"
 #include "trace/import/streams.hpp"
+#include "trace/import/sum.hpp"
 
 namespace swaplab::chakra {
 namespace {
@@ -135,11 +136,11 @@ class Assembly {
       if (on_device(n)) {
         ops_[op].device_us += n.duration_us;
         ops_[op].by_stream[n.thread] += n.duration_us;
-        device_us_ += n.duration_us;
+        add_checked(device_ns_, n.duration_us * 1000);
       } else {
         ops_[op].host_us = std::max<std::int64_t>(ops_[op].host_us, 0) + n.duration_us;
       }
-      duration_us_ += n.duration_us;
+      add_checked(duration_ns_, n.duration_us * 1000);
     }
   }
 
@@ -260,7 +261,7 @@ class Assembly {
       collectives += n.type == NodeType::collective ? 1 : 0;
       sends += n.type == NodeType::send || n.type == NodeType::receive ? 1 : 0;
       host += n.side == Side::host ? 1 : 0;
-      bytes += std::max<std::int64_t>(n.communicated_bytes, 0);
+      add_checked(bytes, std::max<std::int64_t>(n.communicated_bytes, 0));
     }
     const auto lives = static_cast<std::int64_t>(lives_.lives().size()), scratch = lives_.scratch_storages();
     r.version = g_.version.empty() ? (g_.json ? "workload_graph" : "no version") : g_.version;
@@ -272,8 +273,8 @@ class Assembly {
     r.add_found("communicated_bytes", bytes);
     r.add_found("dependencies", dependencies_);
     r.add_found("tensor_uses", tensor_uses_);
-    r.add_found("duration_us", duration_us_);
-    r.add_found("device_time_ns", device_us_ * 1000);
+    r.add_found("duration_us", duration_ns_ / 1000);
+    r.add_found("device_time_ns", device_ns_);
     r.add_found("trace_operators", static_cast<std::int64_t>(ops_.size()));
     r.add_found("storages", lives - scratch);
     r.add_found("iterations", ops_.empty() ? 0 : 1);
@@ -306,7 +307,7 @@ class Assembly {
   }
 
   void conclude(ImportReport& r) const {
-    const bool storages = !lives_.lives().empty(), times = device_us_ > 0;
+    const bool storages = !lives_.lives().empty(), times = device_ns_ > 0;
     if (!storages) r.missing.push_back("storages: no node carries tensors with sizes");
     if (!times) r.missing.push_back("device times");
     if (g_.without_duration != 0)
@@ -334,7 +335,7 @@ class Assembly {
   bool on_device_ = true;
   std::int64_t dependencies_ = 0, dangling_ = 0, dangling_uses_ = 0, on_itself_ = 0, cyclic_ = 0;
   std::int64_t pieces_ = 0, launched_ = 0, alone_ = 0, backward_ = 0, external_ = 0, baseline_ = 0;
-  std::int64_t device_us_ = 0, duration_us_ = 0, tensor_uses_ = 0;
+  std::int64_t device_ns_ = 0, duration_ns_ = 0, tensor_uses_ = 0;
 };
 
 }  // namespace

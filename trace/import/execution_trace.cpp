@@ -7,6 +7,7 @@
 
 #include "trace/error.hpp"
 #include "trace/import/json_elements.hpp"
+#include "trace/import/sum.hpp"
 
 namespace swaplab::execution_trace {
 namespace {
@@ -99,7 +100,7 @@ class Reader {
     }
     g_.tensors = static_cast<std::int64_t>(ids.size());
     g_.storages = static_cast<std::int64_t>(extents.size());
-    for (const auto& [storage, extent] : extents) g_.extent_bytes += extent;
+    for (const auto& [storage, extent] : extents) add_checked(g_.extent_bytes, extent);
   }
 
  private:

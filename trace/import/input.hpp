@@ -19,6 +19,7 @@ class ImportInput {
 
   const std::string& name() const { return name_; }
   std::string_view head() const { return head_; }
+  bool in_memory() const { return in_memory_; }
   bool head_is_all() const { return head_is_all_; }
   // "" for bytes in memory and for a compressed file: only a plain file can be opened by a library.
   const std::string& plain_path() const { return plain_path_; }

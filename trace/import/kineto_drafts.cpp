@@ -4,6 +4,8 @@
 #include <charconv>
 #include <tuple>
 
+#include "trace/import/sum.hpp"
+
 namespace swaplab::kineto {
 namespace {
 
@@ -79,7 +81,7 @@ class Drafting {
       out_.operators[draft].device_time += d.dur;
       out_.operators[draft].by_stream[d.stream] += d.dur;
       ++out_.operators[draft].device_events;
-      out_.device_time += d.dur;
+      add_checked(out_.device_time, d.dur);
     }
     for (std::uint32_t i = 0; i < e_.launches.size(); ++i) {
       const Launch& launch = e_.launches[i];
@@ -87,7 +89,7 @@ class Drafting {
       if (!has(name, "Synchronize") || n_.launch_op[i] == kNoIndex) continue;
       const std::uint32_t draft = draft_of(n_.launch_op[i], launch.ts, launch.dur);
       const std::string& op = e_.texts[out_.operators[draft].name];
-      out_.operators[draft].wait += launch.dur;
+      add_checked(out_.operators[draft].wait, launch.dur);
       out_.operators[draft].sync =
           has(op, "item") || has(op, "_local_scalar_dense") ? SyncKind::item
           : has(op, "copy") || has(op, "::to")              ? SyncKind::d2h
@@ -245,14 +247,15 @@ class Drafting {
     std::sort(out_.steps.begin(), out_.steps.end(), [](const Window& a, const Window& b) {
       return std::tie(a.begin, a.number) < std::tie(b.begin, b.number);
     });
-    for (std::size_t i = 1; i < out_.steps.size();) {
-      if (out_.steps[i].begin < out_.steps[i - 1].end) {
-        out_.steps.erase(out_.steps.begin() + static_cast<std::ptrdiff_t>(i));
+    std::vector<Window> apart;
+    for (const Window& step : out_.steps) {
+      if (!apart.empty() && step.begin < apart.back().end) {
         ++out_.overlapping_steps;
       } else {
-        ++i;
+        apart.push_back(step);
       }
     }
+    out_.steps = std::move(apart);
   }
 
   const Events& e_;

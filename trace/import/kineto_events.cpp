@@ -331,7 +331,7 @@ class Reader {
     event.device =
         static_cast<std::int32_t>(std::clamp<std::int64_t>(number(raw_.device_id, -1), -1, 1 << 20));
     event.address = id(raw_.address);
-    event.total_allocated = std::min(number(raw_.total, -1), kMaxBytes);
+    event.total_allocated = std::clamp<std::int64_t>(number(raw_.total, -1), -1, kMaxBytes);
     event.order = number(raw_.index, events_.total);
     events_.memory.push_back(event);
   }

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "trace/import/kineto_nesting.hpp"
+#include "trace/import/sum.hpp"
 
 namespace swaplab::kineto {
 namespace {
@@ -37,7 +38,7 @@ std::vector<Unit> units_of(const Events& e) {
     }
     const std::uint32_t unit = n.unit[n.device_op[i]];
     if (unit_of[unit] == kNoIndex) add(unit);
-    units[unit_of[unit]].device_time += d.dur;
+    add_checked(units[unit_of[unit]].device_time, d.dur);
   }
   std::stable_sort(units.begin(), units.end(), [](const Unit& a, const Unit& b) { return a.ts < b.ts; });
   return units;
@@ -83,7 +84,7 @@ Link link_operators(const Events& events, std::span<const std::string_view> name
   link.device_time.assign(names.size(), -1);
   link.host_time.assign(names.size(), -1);
   const std::vector<Unit> units = units_of(events);
-  for (const Unit& u : units) link.total += u.device_time;
+  for (const Unit& u : units) add_checked(link.total, u.device_time);
   std::vector<std::uint32_t> match(units.size(), kNoIndex);  // operator
   const auto take = [&](std::size_t unit, std::size_t op) {
     match[unit] = static_cast<std::uint32_t>(op);

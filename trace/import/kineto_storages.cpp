@@ -4,6 +4,8 @@
 #include <numeric>
 #include <tuple>
 
+#include "trace/import/sum.hpp"
+
 namespace swaplab::kineto {
 namespace {
 
@@ -49,8 +51,8 @@ Storages match_memory(const Events& events) {
         live[{m.device_type, m.device, s.addressed ? m.address : static_cast<std::uint64_t>(bytes)}];
     if (m.bytes > 0) {
       ++s.allocations;
-      s.allocated_bytes += bytes;
-      now += bytes;
+      add_checked(s.allocated_bytes, bytes);
+      add_checked(now, bytes);
       if (s.addressed && !blocks.empty()) {  // its free is lost; it cannot live on under the new block
         ++s.repeated_allocations;
         s.lifetimes[blocks.back()].death = row;
@@ -63,7 +65,7 @@ Storages match_memory(const Events& events) {
       ++s.frees;
       if (blocks.empty()) {
         ++s.unmatched_frees;
-        from_before += bytes;
+        add_checked(from_before, bytes);
         s.lifetimes.push_back({bytes, kNoIndex, row, m.device_type, m.device});
       } else {
         s.lifetimes[blocks.back()].death = row;
@@ -81,7 +83,7 @@ Storages match_memory(const Events& events) {
   for (const std::uint32_t row : s.rows) {
     const MemoryEvent& m = memory[row];
     if (m.total_allocated < 0 || !seen.try_emplace({m.device_type, m.device}, true).second) continue;
-    before += std::max<std::int64_t>(m.total_allocated - m.bytes, 0);
+    add_checked(before, std::max<std::int64_t>(m.total_allocated - m.bytes, 0));
     known = true;
   }
   if (known) s.baseline = std::max<std::int64_t>(before - from_before, 0);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <optional>
+#include <set>
 #include <tuple>
 
 #include "trace/builder.hpp"
@@ -114,13 +115,12 @@ class Emission {
     const Lifetime& l = s_.lifetimes[storage];
     const StorageId id = b.alloc(Bytes{l.bytes}, device_name(l.device_type, l.device), external);
     ids_[storage] = id;
-    by_size_[l.bytes].push_back(storage);
+    by_size_[l.bytes].insert(index(id));
     return id;
   }
   void dead(TraceBuilder& b, std::uint32_t storage) {
     b.free(ids_[storage]);
-    auto& same = by_size_[s_.lifetimes[storage].bytes];
-    same.erase(std::find(same.rbegin(), same.rend(), storage).base() - 1);
+    by_size_[s_.lifetimes[storage].bytes].erase(index(ids_[storage]));
   }
 
   // The live storages that the tensor inputs can be: of each size the newest first.
@@ -132,9 +132,9 @@ class Emission {
       ++counts_.tensor_inputs;
       const auto same = by_size_.find(block_bytes(bytes, on_device));
       if (same == by_size_.end()) continue;
-      std::size_t& taken = taken_[same->first];
-      if (taken >= same->second.size()) continue;
-      into.push_back(ids_[same->second[same->second.size() - 1 - taken++]]);
+      auto& next = taken_.try_emplace(same->first, same->second.rbegin()).first->second;
+      if (next == same->second.rend()) continue;
+      into.push_back(StorageId{*next++});
       ++counts_.matched_inputs;
     }
   }
@@ -162,8 +162,8 @@ class Emission {
   std::map<std::pair<std::uint32_t, std::uint32_t>, ShapedInputs> shapes_;
   std::map<std::tuple<std::uint32_t, std::uint32_t, std::uint32_t, bool, std::int64_t>, SigId> signatures_;
   std::vector<StorageId> ids_;
-  std::unordered_map<std::int64_t, std::vector<std::uint32_t>> by_size_;
-  std::map<std::int64_t, std::size_t> taken_;
+  std::unordered_map<std::int64_t, std::set<std::uint32_t>> by_size_;  // live storages of the trace, by birth
+  std::map<std::int64_t, std::set<std::uint32_t>::const_reverse_iterator> taken_;
 };
 
 }  // namespace

@@ -8,6 +8,10 @@
 
 namespace swaplab {
 
+// A value takes about 55 bytes of memory and can be one byte of a file. A snapshot has one for every 13
+// bytes.
+constexpr std::size_t kMaxValues = std::size_t{1} << 25;
+
 class Pickle::Machine {
  public:
   Machine(Pickle& p, const std::string& name) : p_(p), name_(name) {}
@@ -43,7 +47,7 @@ class Pickle::Machine {
   }
 
   void push_node(PickleKind kind, std::uint64_t value = 0, std::uint64_t length = 0) {
-    if (p_.nodes_.size() >= kNoPickle) fail("more than 2^32-2 values");
+    if (p_.nodes_.size() >= kMaxValues) fail("more than 2^25 values");
     stack_.push_back(static_cast<PickleId>(p_.nodes_.size()));
     p_.nodes_.push_back({kind, value, length});
   }

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <new>
 
 #include "trace/error.hpp"
 #include "trace/import/import.hpp"
@@ -97,6 +98,22 @@ std::string foreign_text(std::string_view start) {
   return "";
 }
 
+// Every error names a file: those of sums and of memory do not know which, so it is the leading one.
+ImportResult named_errors(const Importer& importer, std::span<const ImportInput> inputs) {
+  const auto prefix = inputs[0].name() + ": ";
+  try {
+    return importer.import(inputs);
+  } catch (const Error& error) {
+    const std::string_view text = error.what();
+    for (const ImportInput& input : inputs) {
+      if (text.substr(0, input.name().size()) == input.name()) throw;
+    }
+    throw Error(error.kind(), prefix + std::string(text));
+  } catch (const std::bad_alloc&) {
+    throw Error(ErrorKind::input, prefix + "needs more memory than there is");
+  }
+}
+
 // What a replay's time would hang on: a host call (a driver that starts, a library that loads or tunes)
 // beside which the device's work is nothing. Columns of times are empty when no operator has one.
 void note_long_host_calls(const Trace& trace, ImportReport& report) {
@@ -157,6 +174,12 @@ std::string foreign_kind(std::string_view head) {
 
 ImportResult import_trace(std::span<const ImportInput> inputs, std::string_view from) {
   if (inputs.empty()) throw Error(ErrorKind::usage, "nothing to import");
+  for (std::size_t i = 0; i < inputs.size(); ++i) {
+    for (std::size_t j = 0; j < i; ++j) {
+      if (inputs[i].name() == inputs[j].name() && !inputs[i].name().empty() && !inputs[i].in_memory())
+        throw Error(ErrorKind::usage, inputs[i].name() + ": given twice");
+    }
+  }
   std::vector<const Importer*> kinds;
   for (const ImportInput& input : inputs) {
     kinds.push_back(kinds.empty() && !from.empty() ? &registered().find(from) : &must_recognise(input));
@@ -171,7 +194,7 @@ ImportResult import_trace(std::span<const ImportInput> inputs, std::string_view 
     for (std::size_t i = 0; i < inputs.size(); ++i) {
       if (i != lead) ordered.push_back(inputs[i]);
     }
-    ImportResult result = kinds[lead]->import(ordered);
+    ImportResult result = named_errors(*kinds[lead], ordered);
     result.report.format = std::string(kinds[lead]->info().name);
     for (const ImportInput& input : ordered) result.report.files.push_back(input.name());
     // So that a replay can say later what the trace cannot tell.
@@ -197,9 +220,10 @@ ImportResult import_files(const std::vector<std::string>& paths, std::string_vie
 Trace read_any_trace(const std::string& path, ReadReport* read, ImportReport* report) {
   const ImportInput input = ImportInput::file(path);
   const std::string_view start = input.head().substr(0, 4096);
-  const bool own = start.substr(0, 4) == "\x89SWT" || start.find("\"k\":") != std::string_view::npos ||
-                   start.find("\"k\" :") != std::string_view::npos;
-  if (own) return read_trace(path, read);
+  const std::string_view line = start.substr(0, start.find('\n'));
+  const bool own = start.substr(0, 4) == "\x89SWT" || line.find("\"k\":") != std::string_view::npos ||
+                   line.find("\"k\" :") != std::string_view::npos;
+  if (own && recognise(input) == nullptr) return read_trace(path, read);
   ImportResult result = import_trace(std::span(&input, 1));
   if (read != nullptr) read->format = result.report.format;
   if (report != nullptr) *report = result.report;

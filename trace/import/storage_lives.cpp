@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "trace/import/sum.hpp"
+
 namespace swaplab {
 namespace {
 
@@ -85,7 +87,7 @@ void StorageLives::finish() {
     StorageLife& life = lives_[i];
     if (life.birth == kFromBefore) continue;
     if (life.last == life.birth && !life.result) {
-      ops_[life.birth].scratch += life.bytes;
+      add_checked(ops_[life.birth].scratch, life.bytes);
       life.scratch = true;
       ++scratch_;
       continue;

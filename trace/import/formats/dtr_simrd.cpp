@@ -10,6 +10,7 @@
 #include "trace/import/decimal.hpp"
 #include "trace/import/importer.hpp"
 #include "trace/import/lines.hpp"
+#include "trace/import/sum.hpp"
 
 namespace swaplab {
 namespace {
@@ -145,11 +146,11 @@ class Reader {
     const std::string name(text(o, "NAME"));
     const std::int64_t bytes = number(o, "MEMORY");
     if (bytes < 0) lines_.fail("'MEMORY' must not be negative");
-    total_memory_ += bytes;
+    add_checked(total_memory_, bytes);
     if (awaiting_constant_ && name == constant_) {
       awaiting_constant_ = false;
       held_.push_back({b_.alloc(Bytes{bytes}, "cuda:0", true), 0, false});
-      baseline_ += bytes;
+      add_checked(baseline_, bytes);
       ++constants_;
       return hold(name, held_.size() - 1);
     }
@@ -171,9 +172,8 @@ class Reader {
     std::int64_t bytes = -1, alias = -1;
   };
   Result& result_of(const std::string& name) {
-    for (Result& r : results_) {
-      if (r.name == name) return r;
-    }
+    const auto found = result_rows_.find(name);
+    if (found != result_rows_.end()) return results_[found->second];
     lines_.fail("'" + name + "' is no result of the call before and no constant");
   }
 
@@ -182,10 +182,13 @@ class Reader {
     name_ = text(o, "NAME");
     time_ = number(o, "TIME");
     if (time_ < 0) lines_.fail("'TIME' must not be negative");
-    total_time_ += time_;
+    add_checked(total_time_, time_);
     for (const std::string& name : names(o, "ARGS")) arguments_.push_back(find(name));
     if (!mutate) {
-      for (std::string& name : names(o, "RESULT")) results_.push_back({std::move(name), -1, -1});
+      for (std::string& name : names(o, "RESULT")) {
+        result_rows_.try_emplace(name, results_.size());
+        results_.push_back({std::move(name), -1, -1});
+      }
       return;
     }
     dom::array list;
@@ -238,6 +241,7 @@ class Reader {
     calling_ = false;
     arguments_.clear();
     results_.clear();
+    result_rows_.clear();
     mutated_.clear();
   }
 
@@ -275,6 +279,7 @@ class Reader {
   std::int64_t time_ = 0;
   std::vector<std::size_t> arguments_;
   std::vector<Result> results_;
+  std::unordered_map<std::string, std::size_t> result_rows_;
   std::vector<std::uint64_t> mutated_;
   std::int64_t records_ = 0, total_memory_ = 0, total_time_ = 0, baseline_ = 0, constants_ = 0, fresh_ = 0,
                backward_ops_ = 0;

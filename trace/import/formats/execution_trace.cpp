@@ -7,6 +7,7 @@
 #include <tuple>
 
 #include "trace/builder.hpp"
+#include "trace/error.hpp"
 #include "trace/import/importer.hpp"
 #include "trace/import/kineto_link.hpp"
 #include "trace/import/kineto_nesting.hpp"
@@ -273,6 +274,8 @@ class ExecutionTraceImporter final : public Importer {
   }
   ImportResult import(std::span<const ImportInput> inputs) const override {
     const Graph graph = execution_trace::read_graph(inputs[0]);
+    if (inputs.size() > 2)
+      throw Error(ErrorKind::usage, inputs[2].name() + ": a second profile; an execution trace has one");
     if (inputs.size() == 1) return Assembly(graph).run(nullptr);
     const kineto::Events events = kineto::read_events(inputs[1]);
     return Assembly(graph).run(&events);

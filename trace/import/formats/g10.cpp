@@ -11,6 +11,7 @@
 #include "trace/import/g10_tables.hpp"
 #include "trace/import/importer.hpp"
 #include "trace/import/lines.hpp"
+#include "trace/import/sum.hpp"
 
 namespace swaplab {
 namespace {
@@ -45,7 +46,7 @@ class Reader {
         continue;
       } else if (line.rfind("Execution Time: ", 0) == 0) {
         current().cycles = number(line.substr(16), "a number of cycles", kMaxCycles);
-        cycles_ += current().cycles;
+        add_checked(cycles_, current().cycles);
       } else if (line.rfind("Input Tensors:", 0) == 0) {
         list_ = &current().in;
       } else if (line.rfind("Output Tensors:", 0) == 0) {
@@ -121,6 +122,8 @@ class Reader {
                                         inputs_[0].name() + " has " + std::to_string(kernels_.size()) +
                                         " kernels");
     if (t.bytes) {
+      if (workspace_bytes_ >= 0)
+        throw Error(ErrorKind::usage, input.name() + ": a second table of workspaces");
       for (std::size_t i = 0; i < kernels_.size(); ++i) kernels_[i].scratch = t.value[i];
       workspace_bytes_ = t.sum;
       return;
@@ -136,6 +139,8 @@ class Reader {
     timed_ = static_cast<std::int64_t>(kernels_.size());
   }
   void tensor_list(const ImportInput& input) {
+    if (std::exchange(has_tensor_list_, true))
+      throw Error(ErrorKind::usage, input.name() + ": a second tensors.config");
     for (const g10::Tensor& t : g10::read_tensors(input)) {
       const auto found = ids_.find(t.id);
       if (found == ids_.end()) {
@@ -161,7 +166,7 @@ class Reader {
       if (t.made) continue;
       t.storage = b.alloc(Bytes{t.bytes}, "cuda:0", true);
       if (t.weight) b.tag(t.storage, StorageClass::parameter, "");
-      baseline_ += t.bytes;
+      add_checked(baseline_, t.bytes);
       ++external_;
     }
     std::vector<std::vector<std::uint32_t>> ends(kernels_.size());
@@ -203,7 +208,7 @@ class Reader {
                                                                        : Phase::forward;
       backward_ += backward ? 1 : 0;
       op.device_time = Nanos{kernel.time >= 0 ? kernel.time : nanos(kernel.cycles)};
-      time_ += op.device_time.value;
+      add_checked(time_, op.device_time.value);
       op.in = in;
       op.out = out;
       op.written = written;
@@ -248,6 +253,7 @@ class Reader {
   Lines lines_;
   std::vector<Kernel> kernels_;
   std::vector<std::uint32_t>* list_ = nullptr;
+  bool has_tensor_list_ = false;
   std::unordered_map<std::uint64_t, std::uint32_t> ids_;
   std::vector<Tensor> tensors_;
   std::int64_t cycles_ = 0, time_ = 0, baseline_ = 0, external_ = 0, backward_ = 0;

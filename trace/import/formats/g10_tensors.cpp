@@ -1,6 +1,7 @@
 // G10's tensors.config alone: sizes without kernels.
 #include "trace/import/g10_tables.hpp"
 #include "trace/import/importer.hpp"
+#include "trace/import/sum.hpp"
 
 namespace swaplab {
 namespace {
@@ -23,8 +24,8 @@ class G10TensorsImporter final : public Importer {
     const auto tensors = g10::read_tensors(inputs[0]);
     for (const g10::Tensor& t : tensors) {
       weights += t.weight ? 1 : 0;
-      weight_bytes += t.weight ? t.bytes : 0;
-      bytes += t.bytes;
+      add_checked(weight_bytes, t.weight ? t.bytes : 0);
+      add_checked(bytes, t.bytes);
     }
     r.version = "tensors.config";
     r.add_found("tensors", static_cast<std::int64_t>(tensors.size()));

@@ -8,6 +8,7 @@
 #include "trace/import/decimal.hpp"
 #include "trace/import/importer.hpp"
 #include "trace/import/lines.hpp"
+#include "trace/import/sum.hpp"
 
 namespace swaplab {
 namespace {
@@ -85,7 +86,7 @@ class LifetimesImporter final : public Importer {
                    std::string(fields[lower]));
       if (!ids.emplace(fields[id]).second)
         lines.fail("the id '" + std::string(fields[id]) + "' occurs twice");
-      total += buffer.bytes;
+      add_checked(total, buffer.bytes);
       if (buffer.upper == buffer.lower) {
         ++empty;
         continue;

@@ -11,6 +11,7 @@
 #include "trace/import/importer.hpp"
 #include "trace/import/sqlite_file.hpp"
 #include "trace/import/streams.hpp"
+#include "trace/import/sum.hpp"
 #include "trace/import/utf8.hpp"
 
 namespace swaplab {
@@ -129,7 +130,8 @@ class Reader {
       if (fixed.empty()) item.name = text_of(row.integer(6));
       if (fixed == "Memcpy") {
         item.name += copy_name(row.integer(6));
-        copied_ += row.all_integers(7, 1) ? std::clamp<std::int64_t>(row.integer(7), 0, kMaxBytes) : 0;
+        add_checked(copied_,
+                    row.all_integers(7, 1) ? std::clamp<std::int64_t>(row.integer(7), 0, kMaxBytes) : 0);
       }
       const auto found = row.all_integers(4, 2)
                              ? launch_of_.find(std::pair(process_of(row.integer(5)), row.integer(4)))
@@ -140,7 +142,7 @@ class Reader {
         item.launch = found->second;
         item.at = launches_[found->second].start;
       }
-      device_time_ += item.device_time;
+      add_checked(device_time_, item.device_time);
       busy_[item.stream] += item.device_time;
       items_.push_back(std::move(item));
     });

@@ -9,6 +9,7 @@
 #include "trace/import/decimal.hpp"
 #include "trace/import/importer.hpp"
 #include "trace/import/lines.hpp"
+#include "trace/import/sum.hpp"
 #include "trace/import/utf8.hpp"
 
 namespace swaplab {
@@ -249,10 +250,10 @@ class Reader {
   void report(ImportReport& r, const Trace* trace) const {
     std::int64_t forward = 0, backward = 0, activations = 0, parameters = 0;
     for (const Layer& l : layers_) {
-      forward += l.forward;
-      backward += l.backward;
-      parameters += l.parameters;
-      for (const std::int64_t bytes : l.activations) activations += bytes;
+      add_checked(forward, l.forward);
+      add_checked(backward, l.backward);
+      add_checked(parameters, l.parameters);
+      for (const std::int64_t bytes : l.activations) add_checked(activations, bytes);
     }
     const auto count = static_cast<std::int64_t>(layers_.size());
     r.version = "graph.txt";

@@ -6,6 +6,7 @@
 #include "trace/import/decimal.hpp"
 #include "trace/import/importer.hpp"
 #include "trace/import/lines.hpp"
+#include "trace/import/sum.hpp"
 #include "trace/import/utf8.hpp"
 
 namespace swaplab {
@@ -143,7 +144,7 @@ class Reader {
       op.device_time = Nanos{time};
       b.op(op);
       ++operators_;
-      device_time_ += time;
+      add_checked(device_time_, time);
     };
     b.mark(MarkKind::iter_begin, "train", 0, Nanos{-1});
     for (const Layer& layer : layers_) add(layer, " forward", layer.time[forward], Phase::forward);

@@ -7,6 +7,7 @@
 
 #include "trace/builder.hpp"
 #include "trace/import/importer.hpp"
+#include "trace/import/sum.hpp"
 
 namespace swaplab {
 namespace {
@@ -41,7 +42,7 @@ History follow(const std::vector<SnapshotEvent>& events) {
       }
       h.blocks.push_back({e.bytes, static_cast<std::uint32_t>(h.allocations.size()), kNone});
       h.allocations.push_back(&e);
-      now += e.bytes;
+      add_checked(now, e.bytes);
       h.peak = std::max(h.peak, now);
     } else if (e.action == SnapshotAction::free_requested) {
       requested[e.address] = true;
@@ -115,11 +116,11 @@ class SnapshotImporter final : public Importer {
       pending += h.pending;
       peak = std::max(peak, h.peak);
       add_silent_blocks(s, d, s.devices[d], h, silent);
-      for (const Block& b : h.blocks) baseline += b.birth == kNone ? b.bytes : 0;
+      for (const Block& b : h.blocks) add_checked(baseline, b.birth == kNone ? b.bytes : 0);
       if (h.allocations.size() > histories[longest].allocations.size()) longest = d;
     }
     std::int64_t reserved = 0;
-    for (const SnapshotSegment& segment : s.segments) reserved += segment.bytes;
+    for (const SnapshotSegment& segment : s.segments) add_checked(reserved, segment.bytes);
     r.add_found("unmatched_free_completed", unmatched);
     r.add_found("live_at_end", live);
     r.add_found("peak_from_zero_bytes", peak);
