@@ -265,3 +265,14 @@ TEST_CASE("import pickle: a flood of values ends at a bound") {
   const std::string flood = std::string("\x80\x04\x8c\x08segments", 12) + std::string(34u << 20, 'N') + ".";
   CHECK(contains(refusal(flood), "more than 2^25 values"));
 }
+
+TEST_CASE("import nsys: a write-ahead log beside the file is not passed over") {
+  const Folder folder;
+  const std::string path = folder.write("report.sqlite", nsys_sample());
+  CHECK(swaplab::import_files({path}).report.found_count("kernels") == 3);
+  folder.write("report.sqlite-wal", "");
+  CHECK(swaplab::import_files({path}).report.found_count("kernels") == 3);
+  folder.write("report.sqlite-wal", "rows");
+  CHECK_THROWS_WITH_AS(swaplab::import_files({path}),
+                       doctest::Contains("holds changes that are not in it yet"), swaplab::Error);
+}

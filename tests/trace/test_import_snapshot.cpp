@@ -2,7 +2,7 @@
 #include <nlohmann/json.hpp>
 
 #include "tests/support/shared.hpp"
-#include "tests/trace/import_support.hpp"
+#include "tests/trace/import_samples.hpp"
 #include "trace/import/pickle.hpp"
 
 using swaplab::ImportResult;
@@ -61,6 +61,7 @@ TEST_CASE("pickle: nothing is imported, called or read past the end") {
                                 "abc."s),
                  "byte 0: the pickle ends inside an operand of 4294967295 B"));
   CHECK(contains(pickle_refusal("]"), "byte 1: the pickle ends without STOP"));
+  CHECK(contains(pickle_refusal("].]."), "byte 1: expected the end of the file after STOP, found 2 B more"));
   CHECK(contains(pickle_refusal("."), "byte 0: the stack is empty"));
   CHECK(contains(pickle_refusal("(K\x01K\x02K\x03"
                                 "d."s),
@@ -104,4 +105,14 @@ TEST_CASE("import snapshot: the corpus has the reference counts; a cut file is r
   CHECK(files == 7);
   check_truncations(read_file(*shared_path("corpus/torch_snapshot/tiny_segment_alloc.pickle")),
                     "torch-snapshot");
+}
+
+TEST_CASE("import snapshot: an event without an address is dropped and counted") {
+  std::string bytes = kSnapshot;
+  const std::string address = "sVaddr\nI1024\n";
+  REQUIRE(contains(bytes, address));
+  bytes.replace(bytes.find(address), address.size(), "sVaddr\nVtext\n");
+  const auto r = import_text(bytes);
+  CHECK(r.trace->ops.size() + 1 == import_text(kSnapshot).trace->ops.size());
+  CHECK(note_count(r.report.dropped, "events without usable numbers") == 1);
 }

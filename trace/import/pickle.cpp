@@ -143,6 +143,9 @@ class Pickle::Machine {
         little(8);
         break;
       case '.':
+        if (at_ != p_.bytes_.size())
+          fail("expected the end of the file after STOP, found " + std::to_string(p_.bytes_.size() - at_) +
+               " B more");
         p_.root_ = pop();
         return false;
       case '(':

@@ -80,6 +80,12 @@ SqliteFile::SqliteFile(const ImportInput& input) : name_(input.name()) {
   if (!input.plain_path().empty()) {
     std::error_code code;
     size = std::filesystem::file_size(input.plain_path(), code);
+    // An immutable database is read without its log, which may hold rows.
+    if (std::filesystem::file_size(input.plain_path() + "-wal", code) > 0 && !code)
+      throw Error(ErrorKind::input,
+                  name_ + ": '" + name_ +
+                      "-wal' beside it holds changes that are not in it yet; close the program "
+                      "that writes it, or run: sqlite3 FILE 'PRAGMA wal_checkpoint(TRUNCATE)'");
     const std::string path = std::filesystem::absolute(input.plain_path(), code).string();
     open(uri_of(path).c_str(), SQLITE_OPEN_READONLY | SQLITE_OPEN_URI);
   } else {

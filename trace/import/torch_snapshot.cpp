@@ -73,7 +73,8 @@ class Reader {
     event.stream = static_cast<std::uint64_t>(number(e, "stream", 0));
     event.time_us = number(e, "time_us");
     const bool of_memory = event.action <= SnapshotAction::segment_unmap;
-    if (of_memory && (event.bytes < 0 || event.bytes > kMaxBytes || event.time_us > kMaxTime)) {
+    if (of_memory &&
+        (number(e, "addr") <= 0 || event.bytes < 0 || event.bytes > kMaxBytes || event.time_us > kMaxTime)) {
       ++out_.rejected;
       return;
     }
