@@ -90,6 +90,14 @@ TEST_CASE("import G10: kernels, tensors, cycles") {
   CHECK(r.trace->live_bytes == Bytes{8});
   CHECK(contains(refusal("Kernel ID: 0, Name: A\nInput Tensors:\n"), "has no 'Execution Time'"));
   CHECK(contains(refusal("Kernel ID: 3, Name: A\n"), ":1: expected kernel 0"));
+  // A line cut short is no smaller tensor.
+  for (const char* cut : {"4", "4, Range:0--", "4, Range:0--41", "4, Range:8--4"}) {
+    CHECK(contains(
+        refusal("Kernel ID: 0, Name: A\nExecution Time: 1\nInput Tensors:\ntensor0 Is weight (global)?: 0, "
+                "Size in byte: " +
+                std::string(cut) + "\n"),
+        ":4: expected 'tensorN"));
+  }
 }
 
 TEST_CASE("import tables: the corpus has the reference counts") {

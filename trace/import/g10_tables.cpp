@@ -64,14 +64,21 @@ bool parse_tensor(std::string_view line, Tensor& tensor) {
                                     weight = " Is weight (global)?: ", size = ", Size in byte: ";
   const auto at_weight = line.find(weight), at_size = line.find(size), range = line.find(", Range:");
   if (line.substr(0, start.size()) != start || at_weight == std::string_view::npos ||
-      at_size == std::string_view::npos || at_size < at_weight || (range < at_size))
+      at_size == std::string_view::npos || at_size < at_weight || range == std::string_view::npos ||
+      range < at_size)
     return false;
   const auto id = unsigned_integer(line.substr(start.size(), at_weight - start.size()));
   const auto from = at_size + size.size();
-  const auto bytes =
-      unsigned_integer(line.substr(from, range == std::string_view::npos ? range : range - from));
+  const auto bytes = unsigned_integer(line.substr(from, range - from));
+  // The range repeats the size, so that a line cut short does not pass for a smaller tensor.
+  std::string_view ends = line.substr(range + 8);
+  if (!ends.empty() && ends.back() == '\r') ends.remove_suffix(1);
+  const auto dash = std::min(ends.find("--"), ends.size());
+  const auto begin = unsigned_integer(ends.substr(0, dash)),
+             end = unsigned_integer(ends.substr(std::min(dash + 2, ends.size())));
   const std::string_view flag = line.substr(at_weight + weight.size(), 1);
-  if (!id || !bytes || *bytes > static_cast<std::uint64_t>(kMaxBytes) || (flag != "0" && flag != "1"))
+  if (!id || !bytes || !begin || !end || *end - *begin != *bytes ||
+      *bytes > static_cast<std::uint64_t>(kMaxBytes) || (flag != "0" && flag != "1"))
     return false;
   tensor = {*id, static_cast<std::int64_t>(*bytes), flag == "1"};
   return true;
@@ -85,7 +92,9 @@ std::vector<Tensor> read_tensors(const ImportInput& input) {
     if (line.find_first_not_of(" \t") == std::string_view::npos) continue;
     Tensor tensor{};
     if (!parse_tensor(line, tensor))
-      lines.fail("expected 'tensorN Is weight (global)?: 0, Size in byte: B, Range:...' with at most 2^50 B");
+      lines.fail(
+          "expected 'tensorN Is weight (global)?: 0, Size in byte: B, Range:A--Z' with B = Z - A of at most "
+          "2^50");
     if (!tensors.empty() && tensor.id <= tensors.back().id)
       lines.fail("expected a tensor after tensor" + std::to_string(tensors.back().id) + ", found tensor" +
                  std::to_string(tensor.id));

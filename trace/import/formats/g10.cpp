@@ -99,7 +99,9 @@ class Reader {
     if (list_ == nullptr) lines_.fail("a tensor outside of 'Input Tensors:' and 'Output Tensors:'");
     g10::Tensor parsed{};
     if (!g10::parse_tensor(line, parsed))
-      lines_.fail("expected 'tensorN Is weight (global)?: 0, Size in byte: B' with at most 2^50 B");
+      lines_.fail(
+          "expected 'tensorN Is weight (global)?: 0, Size in byte: B, Range:A--Z' with B = Z - A of at most "
+          "2^50");
     const auto [id, bytes, is_weight] = parsed;
     const auto [it, inserted] = ids_.try_emplace(id, static_cast<std::uint32_t>(tensors_.size()));
     const auto here = static_cast<std::uint32_t>(kernels_.size() - 1);
