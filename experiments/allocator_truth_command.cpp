@@ -1,12 +1,14 @@
 // `swaplab allocator snapshot`: PyTorch's recorded allocations against the allocator of this project.
 #include <iostream>
 #include <nlohmann/json.hpp>
+#include <sstream>
 
 #include "experiments/commands.hpp"
 #include "experiments/options.hpp"
 #include "experiments/text.hpp"
 #include "sim/allocator/snapshot_truth.hpp"
 #include "trace/error.hpp"
+#include "trace/import/import.hpp"
 
 namespace po = boost::program_options;
 
@@ -22,8 +24,25 @@ std::string share(std::uint64_t part, std::uint64_t whole) {
 std::string explanation(const SnapshotTruth& truth) {
   std::string text;
   for (const std::string& reason : truth.reasons) text += (text.empty() ? "" : "; ") + reason;
-  if (truth.first_difference.empty()) return text.empty() ? "complete history" : text;
+  if (text.empty() && truth.first_difference.empty()) text = "complete history";
+  if (truth.segments == 0 && truth.allocations != 0)
+    text += (text.empty() ? "" : "; ") + std::string("no new segments in the history");
+  if (truth.first_difference.empty()) return text;
   return (text.empty() ? "" : text + "; ") + truth.first_difference;
+}
+
+// A pickle is left to its reader, whose message names the byte; anything else is named for what it is.
+TorchSnapshot read_snapshot(const std::string& file) {
+  const ImportInput input = ImportInput::file(file);
+  if (input.head().front() == '\x80') return read_torch_snapshot(input);
+  std::string kind;
+  if (const Importer* importer = recognise(input))
+    kind = "a " + std::string(importer->info().name) + " trace ('swaplab trace import' reads it)";
+  else
+    kind = foreign_kind(input.head());
+  throw Error(ErrorKind::input, file + ": is " + (kind.empty() ? "" : kind + ", ") +
+                                    "not a memory snapshot (the pickle of "
+                                    "torch.cuda.memory._dump_snapshot)");
 }
 
 }  // namespace
@@ -45,18 +64,24 @@ int allocator_snapshot_command(const Arguments& arguments) {
     return kExitOk;
   }
   if (values.count("file") == 0) throw Error(ErrorKind::usage, "swaplab allocator snapshot needs a snapshot");
-  TextTable table({"snapshot", "device", "allocations", "segments agree", "extra", "offsets agree",
-                   "frees from before", "why"},
-                  1);
+  TextTable table(
+      {"snapshot", "device", "allocations", "segments agree", "extra", "offsets agree", "frees from before"},
+      1);
+  // The explanations are sentences: they stand behind the table, whose lines are equally long.
+  std::vector<std::string> why{"why"};
   Json all = Json::array();
   for (const std::string& file : values["file"].as<std::vector<std::string>>()) {
-    const TorchSnapshot snapshot = read_torch_snapshot(ImportInput::file(file));
+    const TorchSnapshot snapshot = read_snapshot(file);
     const std::vector<SnapshotTruth> devices = compare_with_snapshot(snapshot);
-    if (devices.empty()) table.add({file, "-", "0", "0/0", "0", "0/0", "0", "no events"});
+    if (devices.empty()) {
+      why.emplace_back("no events");
+      table.add({file, "-", "0", "0/0", "0", "0/0", "0"});
+    }
     for (const SnapshotTruth& t : devices) {
       table.add({file, std::to_string(t.device), std::to_string(t.allocations),
                  share(t.segments_agree, t.segments), std::to_string(t.segments_extra),
-                 share(t.placed_agree, t.allocations), std::to_string(t.unmatched_frees), explanation(t)});
+                 share(t.placed_agree, t.allocations), std::to_string(t.unmatched_frees)});
+      why.push_back(explanation(t));
       Json j;
       j["file"] = file;
       j["device"] = t.device;
@@ -78,7 +103,13 @@ int allocator_snapshot_command(const Arguments& arguments) {
       all.push_back(std::move(j));
     }
   }
-  std::cout << (values.count("json") != 0 ? all.dump(1) + "\n" : table.text());
+  if (values.count("json") != 0) {
+    std::cout << all.dump(1) << '\n';
+    return kExitOk;
+  }
+  std::istringstream lines(table.text());
+  std::string line;
+  for (std::size_t i = 0; std::getline(lines, line); ++i) std::cout << line << "  " << why.at(i) << '\n';
   return kExitOk;
 }
 

@@ -1,4 +1,5 @@
 #include <iostream>
+#include <nlohmann/json.hpp>
 
 #include "experiments/commands.hpp"
 #include "experiments/options.hpp"
@@ -11,10 +12,26 @@ namespace po = boost::program_options;
 namespace swaplab {
 namespace {
 
+// The amount for people behind a count of bytes or ns, by what it counts: " (6.85 ms)".
+std::string readable(std::string_view what, std::int64_t count) {
+  std::string text;
+  if (what.ends_with("_bytes")) text = human_bytes(Bytes{count});
+  if (what.ends_with("_ns") || what.ends_with(", ns")) text = human_time(Nanos{count});
+  return text.empty() ? text : " (" + text + ")";
+}
+
+// "swaplab trace import FILE..." as a person would repeat it.
+std::string command_again(const po::variables_map& values) {
+  std::string text = "swaplab trace import";
+  for (const std::string& file : values["file"].as<std::vector<std::string>>()) text += " " + file;
+  const std::string from = values["from"].as<std::string>();
+  return from.empty() ? text : text + " --from " + from;
+}
+
 void print_notes(const char* title, const std::vector<ImportNote>& notes) {
   for (std::size_t i = 0; i < notes.size(); ++i) {
-    std::printf("  %-9s %12lld  %s: %s\n", i == 0 ? title : "", static_cast<long long>(notes[i].count),
-                notes[i].what.c_str(), notes[i].how.c_str());
+    std::printf("  %-9s %12lld  %s%s: %s\n", i == 0 ? title : "", static_cast<long long>(notes[i].count),
+                notes[i].what.c_str(), readable(notes[i].what, notes[i].count).c_str(), notes[i].how.c_str());
   }
 }
 
@@ -26,8 +43,8 @@ void print_import_report(const ImportReport& r) {
               std::string(study_name(r.study)).c_str(), r.study_reason.c_str());
   for (std::size_t i = 0; i < r.found.size(); ++i) {
     if (r.found[i].second == 0) continue;
-    std::printf("  %-9s %12lld  %s\n", i == 0 ? "found" : "", static_cast<long long>(r.found[i].second),
-                r.found[i].first.c_str());
+    std::printf("  %-9s %12lld  %s%s\n", i == 0 ? "found" : "", static_cast<long long>(r.found[i].second),
+                r.found[i].first.c_str(), readable(r.found[i].first, r.found[i].second).c_str());
   }
   if (r.baseline.value >= 0)
     std::printf("  baseline  %12lld  bytes lived before (%s)\n", static_cast<long long>(r.baseline.value),
@@ -45,7 +62,7 @@ int trace_import_command(const Arguments& arguments) {
       "output,o", po::value<std::string>(),
       "trace to write; format by extension (.swt, .jsonl, .jsonl.gz, .jsonl.zst)")(
       "from", po::value<std::string>()->default_value(""),
-      "format of the first file (default: by its content)")("json", "the report as JSON")(
+      "format of the first file (default: by its content)")("json", "the report, or the list, as JSON")(
       "list", "the formats")("file", po::value<std::vector<std::string>>(), "files (positional)");
   const po::variables_map values = parse_options(arguments, options, "file");
   if (values.count("help") != 0) {
@@ -66,6 +83,15 @@ int trace_import_command(const Arguments& arguments) {
     return kExitOk;
   }
   if (values.count("list") != 0) {
+    if (values.count("json") != 0) {
+      nlohmann::ordered_json list = nlohmann::ordered_json::array();
+      for (const Importer* importer : importer_list()) {
+        const ImporterInfo info = importer->info();
+        list.push_back({{"format", info.name}, {"what", info.summary}, {"linked_with", info.companions}});
+      }
+      std::cout << list.dump(1) << '\n';
+      return kExitOk;
+    }
     TextTable table({"format", "what"}, 2);
     for (const Importer* importer : importer_list())
       table.add({std::string(importer->info().name), std::string(importer->info().summary)});
@@ -82,13 +108,23 @@ int trace_import_command(const Arguments& arguments) {
   } else {
     print_import_report(result.report);
   }
-  if (values.count("output") == 0) return kExitOk;
+  const bool text = values.count("json") == 0;
+  if (values.count("output") == 0) {
+    if (text && result.trace)
+      std::printf("nothing was written; this writes the trace: %s -o OUT.swt\n",
+                  command_again(values).c_str());
+    else if (text)
+      std::printf("nothing was written: the file holds no trace\n");
+    return kExitOk;
+  }
   const std::string output = values["output"].as<std::string>();
   if (!result.trace)
     throw Error(ErrorKind::input,
                 "there is no trace to write to " + output + ": " + result.report.study_reason);
   write_trace(*result.trace, output);
-  if (values.count("json") == 0) std::printf("wrote %s\n", output.c_str());
+  if (text) std::printf("wrote %s\n", output.c_str());
+  if (text && result.report.study == StudyKind::full)
+    std::printf("next: swaplab run --trace %s --policy lru,foresight --budget 0.7x\n", output.c_str());
   return kExitOk;
 }
 

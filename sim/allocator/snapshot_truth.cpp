@@ -8,6 +8,7 @@
 
 #include "sim/allocator/caching_allocator.hpp"
 #include "sim/allocator/snapshot_start.hpp"
+#include "trace/import/wording.hpp"
 
 namespace swaplab {
 namespace {
@@ -205,10 +206,13 @@ class Replay {
     truth_.complete = !truth_.rebuilt && truth_.unmatched_frees == 0 && truth_.placed == truth_.allocations &&
                       truth_.allocations != 0;
     const auto reason = [&](const std::string& text) { truth_.reasons.push_back(text); };
+    const auto count = [](std::uint64_t n, std::string_view noun) {
+      return counted(static_cast<std::int64_t>(n), noun);
+    };
     const bool late = !truth_.complete && !truth_.rebuilt && truth_.allocations != 0;
     if (truth_.rebuilt)
-      reason("starts late, from " + std::to_string(truth_.start_segments) + " segments with " +
-             std::to_string(truth_.start_blocks) + " blocks, rebuilt from the block map");
+      reason("starts late, from " + count(truth_.start_segments, "segment") + " with " +
+             count(truth_.start_blocks, "block") + ", rebuilt from the block map");
     if (late)
       reason("starts late, and what it starts from cannot be told (" +
              (unknown_start_.empty() ? std::string("its segments are not PyTorch's sizes") : unknown_start_) +

@@ -83,6 +83,70 @@ TEST_CASE("import execution trace: the corpus has the reference counts") {
   CHECK(files == 8);
 }
 
+namespace {
+
+// A profile of two operators with a kernel each, with the Record function ids of kFlat.
+std::string kineto_half(const char* first, const char* second) {
+  const auto op = [](const char* name, int id) {
+    const std::string at = std::to_string(100 * id), number = std::to_string(id);
+    return R"({"ph":"X","cat":"cpu_op","name":")" + std::string(name) + R"(","pid":1,"tid":1,"ts":)" + at +
+           R"(,"dur":50,"args":{"External id":)" + number + R"(,"Record function id":)" + number +
+           R"(}},{"ph":"X","cat":"cuda_runtime","name":"cudaLaunchKernel","pid":1,"tid":1,"ts":)" + at +
+           R"(,"dur":5,"args":{"correlation":)" + number +
+           R"(}},{"ph":"X","cat":"kernel","name":"k","pid":0,"tid":7,"ts":)" + at +
+           R"(,"dur":30,"args":{"device":0,"stream":7,"correlation":)" + number + "}}";
+  };
+  return R"({"schemaVersion": 1, "traceEvents": [)" + op(first, 1) + "," + op(second, 2) + "]}";
+}
+
+ImportResult import_pair(const std::string& profile) {
+  const swaplab::ImportInput files[] = {swaplab::ImportInput::memory("et.json", kFlat),
+                                        swaplab::ImportInput::memory("profile.json", profile)};
+  return swaplab::import_trace(files);
+}
+
+}  // namespace
+
+TEST_CASE("import execution trace: halves of different recordings are refused") {
+  const ImportResult whole = import_pair(kineto_half("aten::mm", "aten::relu_"));
+  CHECK(whole.report.study == StudyKind::full);
+  CHECK(contains(whole.report.study_reason, "2 of 2 operators linked, 100.0 % of the profile's device time"));
+  CHECK(contains(whole.report.study_reason, "forward only"));
+  CHECK_FALSE(contains(whole.report.study_reason, "other iterations"));
+  const ImportResult half = import_pair(kineto_half("aten::mm", "aten::softmax"));
+  CHECK(contains(half.report.study_reason, "1 of 2 operators linked, 50.0 % of the profile's device time"));
+  CHECK_THROWS_WITH_AS(import_pair(kineto_half("aten::add", "aten::softmax")),
+                       "et.json: only 0 of its 2 operators have a counterpart in profile.json: these are not "
+                       "halves of one recording",
+                       swaplab::Error);
+}
+
+TEST_CASE("import execution trace: no corpus file links with another recording's profile") {
+  const char* const traces[] = {"pair_simple_add_et.json.gz", "pair_dlrm_r0_et_1.0.1.json",
+                                "pair_linear_et_1.0.1.json.gz"};
+  const char* const profiles[] = {"pair_simple_add_kineto.json.gz", "pair_dlrm_r0_kineto.json",
+                                  "pair_linear_kineto.json.gz"};
+  for (std::size_t t = 0; t < 3; ++t) {
+    for (std::size_t p = 0; p < 3; ++p) {
+      const auto trace = shared_path(std::string("corpus/et/") + traces[t]),
+                 profile = shared_path(std::string("corpus/kineto/") + profiles[p]);
+      if (!trace || !profile) return;
+      CAPTURE(traces[t]);
+      CAPTURE(profiles[p]);
+      std::string message;
+      try {
+        const ImportResult r = swaplab::import_files({*trace, *profile});
+        CHECK(contains(r.report.study_reason, "of the profile's device time"));
+      } catch (const swaplab::Error& error) {
+        CHECK(error.kind() == swaplab::ErrorKind::input);
+        message = error.what();
+      }
+      CHECK((t == p) == message.empty());
+      CHECK((t == p || contains(message, "these are not halves of one recording")));
+    }
+  }
+}
+
 TEST_CASE("import execution trace: with the Kineto half no device time is lost") {
   struct Pair {
     const char *trace, *kineto;

@@ -1,4 +1,5 @@
 // Chakra, PipeDream, SimAI, G10 tables: small files with known answers, and the corpus.
+#include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
 
@@ -147,6 +148,19 @@ TEST_CASE("import G10: tables alone and with their kernels") {
   CHECK(contains(refusal("0000 1.5 ms\n0002 2 ms\n"), ":2: expected the row of kernel 1, found '0002'"));
   CHECK(contains(refusal("0000 1.5 ms\n0001 2 B\n"), ":2: expected the unit ms"));
   CHECK(contains(refusal("0000 -1 ms\n"), ":1: expected a value that is not negative"));
+  // Only a network with convolutions has the caveat of CNNs; a table of zeros is no table of workspaces.
+  const auto kernels = [](const std::string& name) {
+    return "Kernel ID: 0, Name: " + name +
+           "\nExecution Time: 1200\nOutput Tensors:\ntensor0 Is weight (global)?: 0, Size in byte: 64\n";
+  };
+  CHECK(import_text(kernels("Linear_Forward")).report.study_reason == "kernels, tensors and times");
+  CHECK(contains(import_text(kernels("Conv2d_Forward")).report.study_reason, "CNN totals"));
+  const std::string linear = kernels("Linear_Forward");
+  const swaplab::ImportInput files[] = {swaplab::ImportInput::memory("kernels", linear),
+                                        swaplab::ImportInput::memory("table", "0000 0 B\n")};
+  const auto zeros = swaplab::import_trace(files).report;
+  CHECK(std::count(zeros.missing.begin(), zeros.missing.end(),
+                   "workspaces: the table of bytes per kernel holds only 0 (workspace_bytes 0)") == 1);
   const auto path = shared_path("corpus/oracle.json");
   if (!path) return;
   const auto oracle = nlohmann::json::parse(read_file(*path));

@@ -41,6 +41,9 @@ TEST_CASE("import kineto: a small profile with known operators, times, storages 
   const swaplab::Trace& t = *r.trace;
   CHECK(r.report.format == "kineto");
   CHECK(r.report.study == StudyKind::full);
+  CHECK(contains(r.report.study_reason,
+                 "(1 of 1 tensor input matched); the baseline, 1.95 KiB of a peak of 2.95 KiB, "
+                 "cannot move; forward only"));
   REQUIRE(t.ops.size() == 2);
   CHECK(t.op_name(0) == "aten::linear");
   CHECK(t.op_name(1) == "aten::relu_");
@@ -122,6 +125,8 @@ TEST_CASE("import kineto: one clear error with the byte") {
   CHECK(contains(refusal("version https://git-lfs.github.com/spec/v1\n"), "Git LFS pointer"));
   CHECK(contains(refusal("[1,2,3]"), "JSON, but neither"));
   CHECK(contains(refusal("hello"), "no format that swaplab knows"));
+  CHECK(contains(refusal("\x89SWT1"), "is a swaplab trace already: use it with 'swaplab run --trace'"));
+  CHECK(contains(refusal("{\"k\":\"header\",\"version\":1}\n"), "is a swaplab trace already"));
   check_truncations(kSmall, "kineto");
   std::string deep = "[{\"ph\":\"X\",\"args\":{\"x\":";
   deep += std::string(200000, '[') + std::string(200000, ']') + "}}]";

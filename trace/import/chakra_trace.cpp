@@ -9,6 +9,7 @@
 #include "trace/import/chakra.hpp"
 #include "trace/import/streams.hpp"
 #include "trace/import/sum.hpp"
+#include "trace/import/wording.hpp"
 
 namespace swaplab::chakra {
 namespace {
@@ -297,7 +298,7 @@ class Assembly {
     r.derive("order by id", cyclic_,
              "nodes in or after a cycle of dependencies: the order of the ids is kept for all");
     r.drop("dependencies on nodes that are not in the file", dangling_uses_,
-           std::to_string(dangling_) + " distinct ids");
+           counted(dangling_, "distinct id"));
     r.drop("dependencies of a node on itself", on_itself_, "they say nothing");
     r.drop("uses of host tensors", on_device_ ? lives_.other_side_uses() : 0,
            "a swap study moves device memory");
@@ -310,8 +311,7 @@ class Assembly {
     const bool storages = !lives_.lives().empty(), times = device_ns_ > 0;
     if (!storages) r.missing.push_back("storages: no node carries tensors with sizes");
     if (!times) r.missing.push_back("device times");
-    if (g_.without_duration != 0)
-      r.missing.push_back("times of " + std::to_string(g_.without_duration) + " nodes");
+    if (g_.without_duration != 0) r.missing.push_back("times of " + counted(g_.without_duration, "node"));
     if (ops_.empty()) {
       r.study_reason = "the file holds no node";
     } else if (storages && times) {

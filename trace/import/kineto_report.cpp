@@ -2,6 +2,9 @@
 
 #include <algorithm>
 
+#include "trace/human.hpp"
+#include "trace/import/wording.hpp"
+
 namespace swaplab::kineto {
 namespace {
 
@@ -45,7 +48,7 @@ class Reporting {
     std::int64_t overlapping = 0;
     const std::int64_t overlap = kernel_overlap(overlapping);
     r.derive("kernels that overlap the next on their stream", overlapping,
-             std::to_string(overlap) + " ns in all; durations are kept as they are");
+             exact_time(Nanos{overlap}) + " in all; durations are kept as they are");
     if (s_.baseline > 0)
       r.derive("baseline storage", 1,
                "Total Allocated before the first event, less what is itemised: one storage that every "
@@ -105,14 +108,24 @@ class Reporting {
     if (d_.steps.empty()) r.missing.push_back("ProfilerStep marks");
     // Inputs that are older than the profile count to the baseline, whose bytes must be known then.
     const bool covered = s_.baseline >= 0 || c_.matched_inputs * 10 >= c_.tensor_inputs * 9;
+    const std::string matched =
+        std::to_string(c_.matched_inputs) + " of " + counted(c_.tensor_inputs, "tensor input");
     if (times && reads && covered) {
       r.study = StudyKind::full;
       r.study_reason =
-          "operators, lifetimes and times are measured; what an operator reads is derived from shapes";
+          "operators, lifetimes and times are measured; what an operator reads is derived from shapes (" +
+          matched + " matched)";
+      if (s_.baseline > 0) {
+        r.study_reason += "; the baseline, " + human_bytes(Bytes{s_.baseline}) + " of a peak of " +
+                          human_bytes(Bytes{s_.peak}) + ", cannot move";
+      }
+      if (d_.backward == 0) r.study_reason += kForwardOnly;
     } else if (!s_.rows.empty()) {
       r.study = StudyKind::memory_only;
       r.study_reason = times && reads
-                           ? "many inputs are older than the profile, whose bytes are not in the file"
+                           ? "only " + matched +
+                                 " matched: the others are older than the profile, and the file does not "
+                                 "say how many bytes lived then"
                        : times ? "lifetimes and times, but not which storages an operator reads"
                                : "lifetimes, but no device times";
     } else if (times) {

@@ -2,6 +2,7 @@
 #include <new>
 
 #include "trace/error.hpp"
+#include "trace/human.hpp"
 #include "trace/import/import.hpp"
 #include "trace/named_registry.hpp"
 
@@ -114,6 +115,14 @@ ImportResult named_errors(const Importer& importer, std::span<const ImportInput>
   }
 }
 
+// Whether this is the start of a trace in a format of swaplab's own (read_trace).
+bool is_own_trace(std::string_view head) {
+  const std::string_view start = head.substr(0, 4096);
+  const std::string_view line = start.substr(0, start.find('\n'));
+  return start.substr(0, 4) == "\x89SWT" || line.find("\"k\":") != std::string_view::npos ||
+         line.find("\"k\" :") != std::string_view::npos;
+}
+
 // What a replay's time would hang on: a host call (a driver that starts, a library that loads or tunes)
 // beside which the device's work is nothing. Columns of times are empty when no operator has one.
 void note_long_host_calls(const Trace& trace, ImportReport& report) {
@@ -125,10 +134,9 @@ void note_long_host_calls(const Trace& trace, ImportReport& report) {
   if (work == Nanos{0} || calls == 0) return;
   const auto longest = static_cast<std::uint32_t>(std::max_element(host.begin(), host.end()) - host.begin());
   report.derive("host calls longer than all device work", calls,
-                "replayed as recorded, the longest " + std::to_string(host[longest].value) +
-                    " ns in operator " + std::to_string(longest) + " (" +
-                    std::string(trace.op_name(longest)) +
-                    "): as a rule something that starts once; record later iterations");
+                "replayed as recorded, the longest " + exact_time(host[longest]) + " in operator " +
+                    std::to_string(longest) + " " + std::string(trace.op_name(longest)) +
+                    ": as a rule something that starts once; record later iterations");
 }
 
 }  // namespace
@@ -159,6 +167,7 @@ std::string foreign_kind(std::string_view head) {
         head.substr(magic.offset, magic.bytes.size()) == magic.bytes)
       return std::string(magic.kind);
   }
+  if (is_own_trace(head)) return "a swaplab trace already: use it with 'swaplab run --trace'";
   const std::string_view start = head.substr(0, 4096);
   if (start.find("XPlane") != std::string_view::npos || start.find("/host:") != std::string_view::npos ||
       start.find("/device:") != std::string_view::npos)
@@ -219,11 +228,7 @@ ImportResult import_files(const std::vector<std::string>& paths, std::string_vie
 
 Trace read_any_trace(const std::string& path, ReadReport* read, ImportReport* report) {
   const ImportInput input = ImportInput::file(path);
-  const std::string_view start = input.head().substr(0, 4096);
-  const std::string_view line = start.substr(0, start.find('\n'));
-  const bool own = start.substr(0, 4) == "\x89SWT" || line.find("\"k\":") != std::string_view::npos ||
-                   line.find("\"k\" :") != std::string_view::npos;
-  if (own && recognise(input) == nullptr) return read_trace(path, read);
+  if (is_own_trace(input.head()) && recognise(input) == nullptr) return read_trace(path, read);
   ImportResult result = import_trace(std::span(&input, 1));
   if (read != nullptr) read->format = result.report.format;
   if (report != nullptr) *report = result.report;

@@ -8,9 +8,11 @@
 
 #include "trace/builder.hpp"
 #include "trace/error.hpp"
+#include "trace/human.hpp"
 #include "trace/import/importer.hpp"
 #include "trace/import/kineto_link.hpp"
 #include "trace/import/kineto_nesting.hpp"
+#include "trace/import/wording.hpp"
 
 namespace swaplab {
 namespace {
@@ -32,7 +34,8 @@ class Assembly {
  public:
   explicit Assembly(const Graph& graph) : g_(graph) {}
 
-  ImportResult run(const kineto::Events* events) {
+  // `files` are the execution trace and the profile of `events`, nullptr when there is none.
+  ImportResult run(std::span<const ImportInput> files, const kineto::Events* events) {
     ImportResult result;
     choose_operators();
     follow_storages();
@@ -46,6 +49,13 @@ class Assembly {
         records.push_back(g_.nodes[op.node].record);
       }
       link = kineto::link_operators(*events, names, records);
+      // Names that every recording has agree by chance; halves of one recording agree nearly everywhere.
+      if (link->matched * 2 < static_cast<std::int64_t>(ops_.size()))
+        throw Error(ErrorKind::input, files[0].name() + ": only " + std::to_string(link->matched) +
+                                          " of its " +
+                                          counted(static_cast<std::int64_t>(ops_.size()), "operator") +
+                                          " have a counterpart in " + files[1].name() +
+                                          ": these are not halves of one recording");
     }
     if (!ops_.empty()) result.trace = emit(link ? &*link : nullptr);
     report(result.report, link ? &*link : nullptr);
@@ -181,8 +191,7 @@ class Assembly {
       op.signature = it->second;
       op.phase = ops_[o].phase;
       // All device work of the profile stands in a linked operator or in one of its own.
-      if (link != nullptr && link->matched != 0)
-        op.device_time = Nanos{std::max<std::int64_t>(link->device_time[o], 0)};
+      if (link != nullptr) op.device_time = Nanos{std::max<std::int64_t>(link->device_time[o], 0)};
       if (link != nullptr) op.host_time = Nanos{link->host_time[o]};
       op.in = in;
       op.out = out;
@@ -235,8 +244,8 @@ class Assembly {
       r.study_reason = "operators, storages and who uses them, but no times";
       return;
     }
-    r.study = link->matched == 0 ? StudyKind::memory_only : StudyKind::full;
-    r.study_reason = "storages from the execution trace, times from its Kineto half";
+    r.study = link->total > 0 ? StudyKind::full : StudyKind::memory_only;
+    r.study_reason = link_reason(*link);
     r.add_found("linked_operators", link->matched);
     r.add_found("kineto_device_time_ns", link->total);
     r.add_found("linked_device_time_ns", link->linked);
@@ -250,6 +259,21 @@ class Assembly {
     r.derive("operators without device work", static_cast<std::int64_t>(ops_.size()) - link->matched,
              "the Kineto half does not name them; what they may have launched stands in operators from "
              "kernels alone");
+  }
+
+  std::string link_reason(const kineto::Link& link) const {
+    const std::string linked = std::to_string(link.matched) + " of " +
+                               counted(static_cast<std::int64_t>(ops_.size()), "operator") + " linked";
+    if (link.total == 0)
+      return "storages from the execution trace, but its Kineto half holds no device times: " + linked;
+    std::string text = "storages from the execution trace, times from its Kineto half: " + linked + ", " +
+                       share_of(link.linked, link.total) + " of the profile's device time";
+    if (link.unclaimed_time > 0)
+      text += "; " + human_time(Nanos{link.unclaimed_time}) + " stand in operators from kernels alone";
+    if (const std::int64_t rest = link.total - link.linked - link.unclaimed_time; rest > 0)
+      text += "; the other " + human_time(Nanos{rest}) + " are other iterations of the profile";
+    if (backward_ops_ == 0) text += kForwardOnly;
+    return text;
   }
 
   const Graph& g_;
@@ -276,9 +300,9 @@ class ExecutionTraceImporter final : public Importer {
     const Graph graph = execution_trace::read_graph(inputs[0]);
     if (inputs.size() > 2)
       throw Error(ErrorKind::usage, inputs[2].name() + ": a second profile; an execution trace has one");
-    if (inputs.size() == 1) return Assembly(graph).run(nullptr);
+    if (inputs.size() == 1) return Assembly(graph).run(inputs, nullptr);
     const kineto::Events events = kineto::read_events(inputs[1]);
-    return Assembly(graph).run(&events);
+    return Assembly(graph).run(inputs, &events);
   }
 };
 

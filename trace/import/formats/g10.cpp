@@ -243,12 +243,14 @@ class Reader {
     r.derive("backward operators", backward_, "by their name");
     if (workspace_bytes_ >= 0) r.add_found("workspace_bytes", workspace_bytes_);
     r.missing = {"host times"};
+    if (workspace_bytes_ == 0)
+      r.missing.push_back("workspaces: the table of bytes per kernel holds only 0 (workspace_bytes 0)");
     if (workspace_bytes_ < 0) r.missing.push_back("workspaces: give the table of bytes per kernel too");
     r.study = trace != nullptr ? StudyKind::full : StudyKind::none;
-    r.study_reason =
-        trace != nullptr
-            ? "kernels, tensors and times; CNN totals of this source are implausible, compare only relatively"
-            : "the file holds no kernel";
+    r.study_reason = trace != nullptr ? "kernels, tensors and times" : "the file holds no kernel";
+    if (std::any_of(kernels_.begin(), kernels_.end(),
+                    [](const Kernel& k) { return k.name.find("Conv") != std::string::npos; }))
+      r.study_reason += "; CNN totals of this source are implausible, compare only relatively";
   }
 
   std::span<const ImportInput> inputs_;

@@ -22,7 +22,8 @@ class G10TableImporter final : public Importer {
     r.missing = {"kernels and tensors: give kernels.config too"};
     if (table.bytes) {
       r.add_found("workspace_bytes", table.sum);
-      r.study_reason = "workspaces of kernels, but no kernels";
+      r.study_reason = table.sum == 0 ? "workspaces of kernels, all of 0 B, and no kernels"
+                                      : "workspaces of kernels, but no kernels";
       return result;
     }
     r.add_found("device_time_ns", table.sum);
