@@ -12,6 +12,13 @@ namespace po = boost::program_options;
 namespace swaplab {
 namespace {
 
+// Names out of a file reach a terminal without control characters, and cannot pass for lines of the report.
+std::string one_line(std::string_view text) {
+  std::string line = printable(text);
+  for (std::size_t at = 0; (at = line.find('\n', at)) != std::string::npos;) line.replace(at, 1, "\\x0a");
+  return line;
+}
+
 // The amount for people behind a count of bytes or ns, by what it counts: " (6.85 ms)".
 std::string readable(std::string_view what, std::int64_t count) {
   std::string text;
@@ -31,20 +38,21 @@ std::string command_again(const po::variables_map& values) {
 void print_notes(const char* title, const std::vector<ImportNote>& notes) {
   for (std::size_t i = 0; i < notes.size(); ++i) {
     std::printf("  %-9s %12lld  %s%s: %s\n", i == 0 ? title : "", static_cast<long long>(notes[i].count),
-                notes[i].what.c_str(), readable(notes[i].what, notes[i].count).c_str(), notes[i].how.c_str());
+                one_line(notes[i].what).c_str(), readable(notes[i].what, notes[i].count).c_str(),
+                one_line(notes[i].how).c_str());
   }
 }
 
 }  // namespace
 
 void print_import_report(const ImportReport& r) {
-  for (const std::string& file : r.files) std::printf("%s\n", file.c_str());
-  std::printf("  format    %s (%s)\n  studies   %s: %s\n", r.format.c_str(), r.version.c_str(),
-              std::string(study_name(r.study)).c_str(), r.study_reason.c_str());
+  for (const std::string& file : r.files) std::printf("%s\n", one_line(file).c_str());
+  std::printf("  format    %s (%s)\n  studies   %s: %s\n", r.format.c_str(), one_line(r.version).c_str(),
+              std::string(study_name(r.study)).c_str(), one_line(r.study_reason).c_str());
   for (std::size_t i = 0; i < r.found.size(); ++i) {
     if (r.found[i].second == 0) continue;
     std::printf("  %-9s %12lld  %s%s\n", i == 0 ? "found" : "", static_cast<long long>(r.found[i].second),
-                r.found[i].first.c_str(), readable(r.found[i].first, r.found[i].second).c_str());
+                one_line(r.found[i].first).c_str(), readable(r.found[i].first, r.found[i].second).c_str());
   }
   if (r.baseline.value >= 0)
     std::printf("  baseline  %12lld  bytes lived before (%s)\n", static_cast<long long>(r.baseline.value),
@@ -53,7 +61,7 @@ void print_import_report(const ImportReport& r) {
   print_notes("dropped", r.dropped);
   print_notes("repaired", r.repaired);
   for (std::size_t i = 0; i < r.missing.size(); ++i)
-    std::printf("  %-9s %12s  %s\n", i == 0 ? "missing" : "", "", r.missing[i].c_str());
+    std::printf("  %-9s %12s  %s\n", i == 0 ? "missing" : "", "", one_line(r.missing[i]).c_str());
 }
 
 int trace_import_command(const Arguments& arguments) {
