@@ -151,7 +151,8 @@ TEST_CASE("import G10: tables alone and with their kernels") {
   // Only a network with convolutions has the caveat of CNNs; a table of zeros is no table of workspaces.
   const auto kernels = [](const std::string& name) {
     return "Kernel ID: 0, Name: " + name +
-           "\nExecution Time: 1200\nOutput Tensors:\ntensor0 Is weight (global)?: 0, Size in byte: 64\n";
+           "\nExecution Time: 1200\nOutput Tensors:\ntensor0 Is weight (global)?: 0, Size in byte: 64, "
+           "Range:0--64\n";
   };
   CHECK(import_text(kernels("Linear_Forward")).report.study_reason == "kernels, tensors and times");
   CHECK(contains(import_text(kernels("Conv2d_Forward")).report.study_reason, "CNN totals"));
