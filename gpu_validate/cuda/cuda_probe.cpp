@@ -30,7 +30,7 @@ class CudaProbe final : public ProbeDevice {
   explicit CudaProbe(CudaShared& shared) : shared_(shared), report_(sizeof(Report)) {
     zero(report_.get(), sizeof(Report));
     check(cudaGetDeviceCount(&devices_), "cudaGetDeviceCount");
-    flag_ = PinnedBuffer(sizeof(unsigned), cudaHostAllocMapped);
+    flag_ = PinnedBuffer(sizeof(unsigned), unsigned{cudaHostAllocMapped});
     background_host_[0] = PinnedBuffer(kBackgroundPiece);
     background_host_[1] = PinnedBuffer(kBackgroundPiece);
     background_device_[0] = DeviceBuffer(kBackgroundPiece);
