@@ -120,7 +120,7 @@ int trace_import_command(const Arguments& arguments) {
   if (values.count("output") == 0) {
     if (text && result.trace)
       std::printf("nothing was written; this writes the trace: %s -o OUT.swt\n",
-                  command_again(values).c_str());
+                  one_line(command_again(values)).c_str());
     else if (text)
       std::printf("nothing was written: the file holds no trace\n");
     return kExitOk;
